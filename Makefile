@@ -1,0 +1,60 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both need only make, Python 3.11+ and its venv module.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.PHONY: help install core demo test format lint types imports pytest clean
+
+help:
+	@echo "make demo     install the core and watch it learn from built-in pictures"
+	@echo "make test     install everything and run every check"
+	@echo "make install  the package with its development tools, in $(VENV)"
+	@echo "make format   rewrite the code in the house format"
+	@echo "make clean    remove $(VENV) and caches"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "wessl needs Python 3.11 or newer; found $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "Python's venv module is missing. On Debian: apt-get install python3-venv"; exit 1; }
+
+# A stamp is newer than what it was installed from, so the second call does nothing.
+$(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
+	@echo "Installing wessl into $(VENV) ..."
+	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@
+
+core: $(VENV)/.core
+install: $(VENV)/.dev
+
+demo: core
+	$(BIN)/wessl demo
+
+test: lint types imports pytest
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+imports: install
+	$(BIN)/python -m pytest -q tests/test_imports.py
+
+pytest: install
+	$(BIN)/python -m pytest --ignore=tests/test_imports.py
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

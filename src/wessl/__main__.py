@@ -1,0 +1,3 @@
+from wessl.cli import main
+
+main()

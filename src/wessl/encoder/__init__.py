@@ -1,0 +1,1 @@
+"""From images to tokens: the encoders, and the small protocol they share."""

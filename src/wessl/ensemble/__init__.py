@@ -1,0 +1,1 @@
+"""The idea of the paper: heads, weightings, losses and targets, as pure tensor code."""

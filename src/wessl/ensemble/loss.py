@@ -1,0 +1,181 @@
+"""The weighted cross-entropy losses, for one pair of views and for training's many.
+
+Both fold the weighted teachers into one target per student head, then take one cross-entropy.
+"""
+
+import math
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from wessl.ensemble.checks import at_least_fp32
+from wessl.ensemble.weighting import (
+    Scheme,
+    Weighting,
+    as_scheme,
+    as_temperature,
+    check_pair,
+    compact_weights,
+    fold_teachers,
+    student_probability,
+)
+
+
+def ensemble_loss(
+    log_ps: Tensor,
+    log_pt: Tensor,
+    weighting: str | Weighting = "ent",
+    temperature: float | Tensor | None = None,
+) -> Tensor:
+    """The paper's weighted cross-entropy of ``m`` teachers and ``m`` students, mean over images.
+
+    ``log_ps`` and ``log_pt`` are ``(b, m, c)`` log-probabilities of student and teacher; the
+    teacher and the weights get no gradient. ``temperature`` is gamma in nats; by default 1 for
+    ``prob*`` and ``0.05 ln c`` for the others. In full, with ``w = ensemble_weights(...)``::
+
+        loss = 0
+        for b in images:
+            for i in teachers:
+                for j in students:
+                    for y in codes:
+                        loss -= w[b, i, j, y] * pt[b, i, y] * log_ps[b, j, y] / len(images)
+
+    ``prob`` has the value of the cross-entropy of averages (Algorithm 1), and this gradient.
+
+    >>> log_ps, log_pt = torch.randn(2, 8, 16, 128).log_softmax(-1)  # 8 images, 16 heads, 128 codes
+    >>> ensemble_loss(log_ps, log_pt, "ent").shape
+    torch.Size([])
+    """
+    log_ps, log_pt = check_pair(log_ps, log_pt)
+    scheme = as_scheme(weighting)
+    gamma = as_temperature(scheme, temperature, log_pt.shape[-1])
+    with torch.autocast(log_ps.device.type, enabled=False):
+        if is_cross_entropy_of_averages(scheme):
+            q_bjy, log_ps = log_pt.exp().mean(1, keepdim=True), average_student(log_ps, gamma)
+        else:
+            weights = compact_weights(scheme, gamma, log_ps, log_pt)
+            q_bjy = fold_teachers(weights, log_pt.exp(), scheme.aligned)
+        return -torch.where(q_bjy > 0, q_bjy * log_ps, 0.0).sum((1, 2)).mean()
+
+
+def multiview_loss(
+    student_logits_vmnc: Tensor,
+    teacher_probs_umnc: Tensor,
+    weighting: str | Weighting = "ent",
+    temperature: float | Tensor | None = None,
+    same_views: bool = True,
+) -> Tensor:
+    """The loss of training: every student view learns from every teacher view but its own.
+
+    ``V`` student views as logits (already divided by the student temperature), of which the first
+    are the teacher's own ``U`` views, as probabilities; heads first. In full::
+
+        pairs = [(u, v) for u in range(U) for v in range(V) if u != v]
+        for u, v in pairs:
+            log_ps, log_pt = student_logits[v].log_softmax(-1), teacher_probs[u].log()   # (m, n, c)
+            log_ps, log_pt = log_ps.transpose(0, 1), log_pt.transpose(0, 1)              # (n, m, c)
+            loss += ensemble_loss(log_ps, log_pt, weighting, temperature) / len(pairs)
+
+    The code folds all teachers of a student view into one target first, so it takes ``V``
+    cross-entropies, not ``2(V - 1)``. With ``same_views=False`` the teacher's views are no
+    student's (the original MSN) and all ``U V`` pairs count.
+
+    >>> student_logits = torch.randn(12, 16, 8, 128)                 # 2 global and 10 local views
+    >>> teacher_probs = torch.randn(2, 16, 8, 128).softmax(-1)
+    >>> multiview_loss(student_logits, teacher_probs, "ent").shape
+    torch.Size([])
+    """
+    check_views(student_logits_vmnc, teacher_probs_umnc)
+    scheme = as_scheme(weighting)
+    gamma = as_temperature(scheme, temperature, student_logits_vmnc.shape[-1])
+    teachers_nmc = [at_least_fp32(t.detach()).transpose(0, 1) for t in teacher_probs_umnc]
+    teachers_of = [
+        [u for u in range(len(teachers_nmc)) if not same_views or u != v]
+        for v in range(len(student_logits_vmnc))
+    ]
+    pairs = sum(map(len, teachers_of))
+    if pairs == 0:
+        raise ValueError("one view cannot learn from itself: give at least two student views")
+    total = torch.zeros((), dtype=teachers_nmc[0].dtype, device=student_logits_vmnc.device)
+    with torch.autocast(student_logits_vmnc.device.type, enabled=False):
+        # Where the weights read no student, a teacher view's target serves every student view.
+        ready_nmc = [weighted_teacher(scheme, gamma, t) for t in teachers_nmc]
+        for logits_mnc, others in zip(student_logits_vmnc, teachers_of, strict=True):
+            if not others:
+                continue
+            z_nmc = at_least_fp32(logits_mnc).transpose(0, 1)
+            ready = [ready_nmc[u] for u in others]
+            if is_cross_entropy_of_averages(scheme):
+                log_mean_ps = average_student(z_nmc.log_softmax(-1), gamma)
+                total = total - (sum_of(ready) * log_mean_ps).sum()
+            else:
+                total = total + cross_entropy(folded_target(scheme, gamma, z_nmc, ready), z_nmc)
+    return total / (pairs * student_logits_vmnc.shape[2])
+
+
+def weighted_teacher(scheme: Scheme, gamma: float | Tensor, pt_nmc: Tensor) -> Tensor:
+    """A teacher view as far as it can be folded before any student is known."""
+    if is_cross_entropy_of_averages(scheme):
+        return pt_nmc.mean(1, keepdim=True)
+    if scheme.reads in ("student", "both"):
+        return pt_nmc
+    log_pt = pt_nmc if scheme.reads == "nothing" else pt_nmc.log()
+    weights = compact_weights(scheme, gamma, log_pt, log_pt)
+    return fold_teachers(weights, pt_nmc, scheme.aligned)
+
+
+def folded_target(
+    scheme: Scheme, gamma: float | Tensor, z_nmc: Tensor, ready_nmc: list[Tensor]
+) -> Tensor:
+    """The one target ``q[n, j, y]`` of a student view: the sum over its weighted teacher views."""
+    if scheme.reads in ("nothing", "teacher"):
+        return sum_of(ready_nmc)
+    log_ps = z_nmc.detach().log_softmax(-1)
+    if scheme.reads == "student":
+        weights = compact_weights(scheme, gamma, log_ps, log_ps)
+        return fold_teachers(weights, sum_of(ready_nmc), scheme.aligned)
+    return sum_of(
+        [
+            fold_teachers(compact_weights(scheme, gamma, log_ps, pt.log()), pt, scheme.aligned)
+            for pt in ready_nmc
+        ]
+    )
+
+
+def cross_entropy(q_njy: Tensor, z_nmc: Tensor) -> Tensor:
+    """``-sum q log softmax(z)``, as ``(sum_y q) logsumexp(z) - <q, z>``: no log-probabilities."""
+    return (q_njy.sum(-1) * z_nmc.logsumexp(-1)).sum() - (q_njy * z_nmc).sum()
+
+
+def is_cross_entropy_of_averages(scheme: Scheme) -> bool:
+    """Soft, unaligned ``prob``: the one scheme whose value is not the general form's."""
+    return scheme.score is student_probability and not scheme.aligned and not scheme.hard
+
+
+def average_student(log_ps_bmc: Tensor, gamma: float | Tensor) -> Tensor:
+    """``gamma log(mean_j s_j^(1/gamma))``, ``(b, 1, c)``: the log of the mean student at gamma 1.
+
+    Its gradient is ``sum_j w_j grad log s_j`` with ``w = softmax_j(log s_j / gamma)``: the general
+    form's, for any gamma.
+    """
+    m = log_ps_bmc.shape[1]
+    return gamma * ((log_ps_bmc / gamma).logsumexp(1, keepdim=True) - math.log(m))
+
+
+def sum_of(tensors: list[Tensor]) -> Tensor:
+    return reduce(torch.add, tensors)
+
+
+def check_views(student_logits_vmnc: Tensor, teacher_probs_umnc: Tensor) -> None:
+    given = f"got {tuple(student_logits_vmnc.shape)} and {tuple(teacher_probs_umnc.shape)}"
+    if student_logits_vmnc.dim() != 4 or teacher_probs_umnc.dim() != 4:
+        raise ValueError(
+            f"student logits (V, M, N, C) and teacher probabilities (U, M, N, C), {given}"
+        )
+    if student_logits_vmnc.shape[1:] != teacher_probs_umnc.shape[1:]:
+        raise ValueError(f"student and teacher must agree in heads, images and codes, {given}")
+    if 0 in student_logits_vmnc.shape or 0 in teacher_probs_umnc.shape:
+        raise ValueError(f"student and teacher must not be empty, {given}")
+    if len(teacher_probs_umnc) > len(student_logits_vmnc):
+        raise ValueError(f"the teacher has more views than the student, {given}")

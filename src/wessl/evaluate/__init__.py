@@ -1,0 +1,1 @@
+"""Protocols that measure a frozen encoder: functions from features and labels to results."""

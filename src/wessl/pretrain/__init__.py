@@ -1,0 +1,1 @@
+"""Teacher and student steps, the loop around them, and what watches over it."""

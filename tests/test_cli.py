@@ -1,0 +1,60 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+import wessl
+
+HEAVY = ("torch", "matplotlib", "scipy", "sklearn")
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def loaded_by(code):
+    """Which heavy packages a fresh interpreter has imported after running the code."""
+    probe = (
+        f"import json, sys\n{code}\nprint(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
+    )
+    done = python(probe)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_help_imports_nothing_heavy():
+    call = "from wessl.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit: pass"
+    assert loaded_by(call) == []
+
+
+def test_import_wessl_imports_no_plotting_or_science():
+    assert loaded_by("import wessl; wessl.ensemble_loss; wessl.ViT") == ["torch"]
+
+
+def test_every_public_name_is_there():
+    for name in wessl.__all__:
+        assert getattr(wessl, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        wessl.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("command", [["-m", "wessl"], ["-m", "wessl", "--help"]])
+def test_the_module_prints_help(command):
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
+    assert "usage: wessl VERB" in done.stdout
+
+
+def test_the_version_is_the_packages():
+    done = subprocess.run(
+        [sys.executable, "-m", "wessl", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"wessl {wessl.__version__}\n"
+
+
+def test_an_unknown_verb_is_a_users_mistake():
+    done = subprocess.run(
+        [sys.executable, "-m", "wessl", "pretrian"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "unknown verb 'pretrian'" in done.stderr

@@ -1,0 +1,73 @@
+"""The design's table of rooms: who may import whom. Nothing lower knows anything higher."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "wessl"
+
+THIRD_PARTY = {
+    "torch", "numpy", "PIL", "scipy", "sklearn", "safetensors", "tyro", "rich", "matplotlib",
+}  # fmt: skip
+ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may import)
+    "_version": (set(), set()),
+    "errors": (set(), set()),
+    "ensemble": (set(), {"torch"}),
+    "encoder": (set(), {"torch"}),
+    "data": ({"errors"}, {"torch", "numpy", "PIL", "sklearn"}),
+    "run": ({"errors", "ensemble", "encoder"}, {"torch", "numpy", "safetensors"}),
+    "pretrain": (
+        {"errors", "ensemble", "encoder", "data", "run"},
+        {"torch", "numpy", "rich"},
+    ),
+    "evaluate": ({"errors", "encoder", "data", "run"}, {"torch", "numpy", "rich"}),
+    "analyse": ({"errors", "ensemble", "encoder", "data", "run"}, {"torch", "numpy", "scipy"}),
+    "report": ({"errors", "run"}, {"numpy", "matplotlib"}),
+    "export": ({"errors", "encoder", "data", "run", "evaluate"}, THIRD_PARTY),
+}
+EVERYTHING = {"study", "recipes", "config", "demo", "cli", "__init__", "__main__"}
+
+
+def modules():
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def room_of(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports_of(path):
+    """Full names of everything a file imports, at any depth in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            yield node.module
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_file_imports_only_what_its_room_may(path):
+    import sys
+
+    room = room_of(path)
+    if room in EVERYTHING:
+        return
+    assert room in ROOMS, f"{room} is not in the table of rooms: add it on purpose"
+    allowed_rooms, allowed_packages = ROOMS[room]
+    for name in imports_of(path):
+        package, *rest = name.split(".")
+        if package == "wessl":
+            target = rest[0] if rest else "__init__"
+            assert target in allowed_rooms | {room}, f"{room} may not import wessl.{target}"
+        elif package not in sys.stdlib_module_names:
+            assert package in allowed_packages, f"{room} may not import {package}"
+
+
+def test_the_check_would_notice(tmp_path):
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(
+        "def f():\n    from wessl.pretrain.loop import train\n    import scipy.stats\n"
+    )
+    assert list(imports_of(wrong)) == ["wessl.pretrain.loop", "scipy.stats"]
