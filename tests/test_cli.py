@@ -33,6 +33,7 @@ def test_import_wessl_imports_no_plotting_or_science():
 
 
 def test_every_public_name_is_there():
+    assert set(wessl.__all__) == {"__version__", *wessl._HOMES}
     for name in wessl.__all__:
         assert getattr(wessl, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):

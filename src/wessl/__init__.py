@@ -23,7 +23,21 @@ _HOMES = {
     "ViT": "wessl.encoder.vit",
 }
 
-__all__ = ["__version__", *_HOMES]
+__all__ = [
+    "Centering",
+    "ConvNet",
+    "Encoder",
+    "EnsembleHeads",
+    "ViT",
+    "Weighting",
+    "__version__",
+    "ensemble_loss",
+    "ensemble_weights",
+    "me_max",
+    "multiview_loss",
+    "sharpen",
+    "sinkhorn",
+]
 
 if TYPE_CHECKING:
     from wessl.encoder.conv import ConvNet

@@ -118,3 +118,12 @@ def test_wrong_options_are_named(options, message):
 def test_a_wrong_input_is_named():
     with pytest.raises(ValueError, match=r"expected \(n, 12\), got \(5, 13\)"):
         EnsembleHeads(12)(torch.zeros(5, 13))
+
+
+def test_cosines_stay_fp32_under_autocast():
+    heads, x = EnsembleHeads(12, 4, 16, 3, 8, 10), torch.randn(5, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cosines = heads(x)
+    assert cosines.dtype == torch.float32
+    assert cosines.unique().numel() > 150  # bf16 would round many of the 200 together
+    torch.testing.assert_close(cosines, heads(x), atol=0.05, rtol=0)

@@ -121,6 +121,38 @@ def test_a_student_that_excludes_what_the_teacher_believes_loses_infinitely():
     assert ensemble_loss(log_ps, torch.tensor([[[0.0, 1.0]]]).log(), "ent") == 0
 
 
+def test_prob_is_exact_at_very_large_and_very_small_temperatures_in_fp32():
+    log_ps, log_pt = log_probs(6, (4, 5, 7))
+    for gamma, limit in ((1e6, "unif-all"), (1e-3, None)):
+        low = ensemble_loss(log_ps.float(), log_pt.float(), "prob", gamma).double()
+        torch.testing.assert_close(
+            low, ensemble_loss(log_ps, log_pt, "prob", gamma), rtol=1e-5, atol=1e-5
+        )
+        if limit:
+            expected = ensemble_loss(log_ps, log_pt, limit)
+            torch.testing.assert_close(low, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", oracle.NAMES)
+def test_a_code_that_student_and_teacher_both_exclude_costs_nothing(name):
+    log_p = torch.tensor([0.5, 0.5, 0.0]).log().expand(2, 3, 3)
+    log_ps = log_p.clone().requires_grad_()
+    loss = ensemble_loss(log_ps, log_p, name)
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), torch.tensor(0.5).log().neg())
+    assert log_ps.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", oracle.NAMES)
+def test_mixed_precision_pairs_are_promoted_and_gamma_gets_no_gradient(name):
+    log_ps, log_pt = log_probs(11, (2, 3, 4))
+    gamma = torch.tensor(0.5, requires_grad=True)
+    loss = ensemble_loss(log_ps.requires_grad_(), log_pt.float(), name, gamma)
+    loss.backward()
+    assert loss.dtype == torch.float64
+    assert gamma.grad is None
+
+
 def views(seed, v=5, u=2, m=3, n=4, c=6, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     z = 2 * torch.randn(v, m, n, c, generator=generator, dtype=dtype)

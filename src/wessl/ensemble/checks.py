@@ -11,10 +11,12 @@ def at_least_fp32(x: Tensor) -> Tensor:
 
 
 def positive(temperature: float | Tensor) -> float | Tensor:
-    """The temperature, if it is a positive finite number.
+    """The temperature without gradient, if it is a positive finite number.
 
     A tensor on an accelerator is taken as it is: a schedule there must not wait for the host.
     """
+    if isinstance(temperature, Tensor):
+        temperature = temperature.detach()
     on_host = not isinstance(temperature, Tensor) or temperature.device.type == "cpu"
     if on_host and not torch.compiler.is_compiling():
         value = float(temperature)

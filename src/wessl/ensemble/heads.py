@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wessl.ensemble.checks import at_least_fp32
+
 Share = Literal["projection", "codebook"]
 
 
@@ -96,7 +98,7 @@ class EnsembleHeads(nn.Module):
         """Unit embeddings ``(m, n, embed_dim)``; ``m`` is 1 when the projection is shared."""
         if x.dim() != 2 or x.shape[1] != self.in_dim:
             raise ValueError(f"expected (n, {self.in_dim}), got {tuple(x.shape)}")
-        return F.normalize(self.projection(x), dim=-1)
+        return F.normalize(at_least_fp32(self.projection(x)), dim=-1)
 
     def codes(self) -> Tensor:
         """Codes ``(m, c, embed_dim)``, of length 1 or as learnt; ``m`` is 1 when shared."""
@@ -104,10 +106,15 @@ class EnsembleHeads(nn.Module):
         return unit if self.code_length is None else unit * self.code_length[..., None]
 
     def forward(self, x: Tensor) -> Tensor:
-        embeddings, codes = self.embed(x), self.codes()
-        m = self.num_heads
+        embeddings, codes = self.embed(x), at_least_fp32(self.codes())
+        # Cosines in fp32 under autocast too: a bf16 step near 1 is 0.16 nats at temperature 0.025.
+        with torch.autocast(x.device.type, enabled=False):
+            return self._cosines(embeddings, codes)
+
+    def _cosines(self, embeddings: Tensor, codes: Tensor) -> Tensor:
+        m, n = self.num_heads, embeddings.shape[1]
         if len(codes) == 1 and m > 1:  # one codebook for all: one tall product
-            return F.linear(embeddings.flatten(0, 1), codes[0]).unflatten(0, (m, len(x)))
+            return F.linear(embeddings.flatten(0, 1), codes[0]).unflatten(0, (m, n))
         if len(embeddings) == 1 and m > 1:  # one embedding for all: one wide product
             wide = F.linear(embeddings[0], codes.flatten(0, 1))
             return wide.unflatten(1, (m, self.num_codes)).transpose(0, 1)

@@ -3,7 +3,6 @@
 Both fold the weighted teachers into one target per student head, then take one cross-entropy.
 """
 
-import math
 from functools import reduce
 
 import torch
@@ -17,6 +16,7 @@ from wessl.ensemble.weighting import (
     as_temperature,
     check_pair,
     compact_weights,
+    finite,
     fold_teachers,
     student_probability,
 )
@@ -68,8 +68,8 @@ def multiview_loss(
 ) -> Tensor:
     """The loss of training: every student view learns from every teacher view but its own.
 
-    ``V`` student views as logits (already divided by the student temperature), of which the first
-    are the teacher's own ``U`` views, as probabilities; heads first. In full::
+    ``V`` student views as finite logits (already divided by the student temperature), of which the
+    first are the teacher's own ``U`` views, as probabilities; heads first. In full::
 
         pairs = [(u, v) for u in range(U) for v in range(V) if u != v]
         for u, v in pairs:
@@ -86,7 +86,7 @@ def multiview_loss(
     >>> multiview_loss(student_logits, teacher_probs, "ent").shape
     torch.Size([])
     """
-    check_views(student_logits_vmnc, teacher_probs_umnc)
+    check_views(student_logits_vmnc, teacher_probs_umnc, same_views)
     scheme = as_scheme(weighting)
     gamma = as_temperature(scheme, temperature, student_logits_vmnc.shape[-1])
     teachers_nmc = [at_least_fp32(t.detach()).transpose(0, 1) for t in teacher_probs_umnc]
@@ -159,15 +159,17 @@ def average_student(log_ps_bmc: Tensor, gamma: float | Tensor) -> Tensor:
     Its gradient is ``sum_j w_j grad log s_j`` with ``w = softmax_j(log s_j / gamma)``: the general
     form's, for any gamma.
     """
-    m = log_ps_bmc.shape[1]
-    return gamma * ((log_ps_bmc / gamma).logsumexp(1, keepdim=True) - math.log(m))
+    log_ps_bmc = finite(log_ps_bmc)
+    top = log_ps_bmc.detach().amax(1, keepdim=True)
+    # 1 + mean(expm1) lies in [1/m, 1]: exact for a small gamma and for a very large one.
+    return top + gamma * ((log_ps_bmc - top) / gamma).expm1().mean(1, keepdim=True).log1p()
 
 
 def sum_of(tensors: list[Tensor]) -> Tensor:
     return reduce(torch.add, tensors)
 
 
-def check_views(student_logits_vmnc: Tensor, teacher_probs_umnc: Tensor) -> None:
+def check_views(student_logits_vmnc: Tensor, teacher_probs_umnc: Tensor, same_views: bool) -> None:
     given = f"got {tuple(student_logits_vmnc.shape)} and {tuple(teacher_probs_umnc.shape)}"
     if student_logits_vmnc.dim() != 4 or teacher_probs_umnc.dim() != 4:
         raise ValueError(
@@ -177,5 +179,5 @@ def check_views(student_logits_vmnc: Tensor, teacher_probs_umnc: Tensor) -> None
         raise ValueError(f"student and teacher must agree in heads, images and codes, {given}")
     if 0 in student_logits_vmnc.shape or 0 in teacher_probs_umnc.shape:
         raise ValueError(f"student and teacher must not be empty, {given}")
-    if len(teacher_probs_umnc) > len(student_logits_vmnc):
+    if same_views and len(teacher_probs_umnc) > len(student_logits_vmnc):
         raise ValueError(f"the teacher has more views than the student, {given}")

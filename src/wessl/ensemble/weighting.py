@@ -171,8 +171,9 @@ def compact_weights(
     Axes the score does not read stay at size 1, and the weight is shared over them.
     """
     b, m, c = log_pt_bmc.shape
-    score = scheme.score(log_ps_bmc.detach(), log_pt_bmc.detach())
-    score = _as_bijy(score, (b, m, m, c))
+    with torch.autocast(log_pt_bmc.device.type, enabled=False):
+        score = scheme.score(log_ps_bmc.detach(), log_pt_bmc.detach())
+    score = _as_bijy(score, (b, m, m, c)).to(log_pt_bmc.dtype)
     if scheme.aligned:
         score = score.expand(-1, m, m, -1).diagonal(dim1=1, dim2=2).transpose(1, 2)[:, :, None]
         return _softmax_over_pairs(score, gamma, scheme.hard)
@@ -229,10 +230,11 @@ def _as_bijy(score: Tensor, full: tuple[int, int, int, int]) -> Tensor:
 
 
 def check_pair(log_ps: Tensor, log_pt: Tensor) -> tuple[Tensor, Tensor]:
-    """Both as at least fp32, after checking that they are ``(b, m, c)`` of one shape."""
+    """Both in one dtype of at least fp32, checked to be ``(b, m, c)`` of one shape."""
     if log_ps.dim() != 3 or log_ps.shape != log_pt.shape or 0 in log_ps.shape:
         raise ValueError(
             "log_ps and log_pt must both be (b, m, c) and not empty, "
             f"got {tuple(log_ps.shape)} and {tuple(log_pt.shape)}"
         )
-    return at_least_fp32(log_ps), at_least_fp32(log_pt.detach())
+    dtype = torch.promote_types(at_least_fp32(log_ps).dtype, at_least_fp32(log_pt).dtype)
+    return log_ps.to(dtype), log_pt.detach().to(dtype)
