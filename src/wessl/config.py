@@ -1,0 +1,235 @@
+"""What a run is made of, as plain dataclasses: no torch here, so flags and recipes stay quick.
+
+``Config`` holds everything that changes the result; a run refuses to resume when any of it differs.
+``Options`` holds what does not: where to run, how often to save, what to print.
+"""
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from wessl.data.view_config import Views, dino_views
+from wessl.errors import UserError
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Which encoder is trained."""
+
+    kind: Literal["vit", "conv"] = "vit"
+    """A vision transformer, or the small residual network for small pictures."""
+    size: Literal["T", "S", "B", "L"] = "S"
+    """The transformer's size."""
+    patch_size: int = 16
+    """Side of a patch in pixels."""
+    image_size: int = 224
+    """Side of the pictures the position embeddings are made for: the global crops'."""
+    dim: int | None = None
+    """Width, where it differs from the size's."""
+    depth: int | None = None
+    """Number of blocks, where it differs from the size's."""
+    heads: int | None = None
+    """Number of attention heads, where it differs from the size's."""
+    drop_path: float = 0.1
+    """Stochastic depth of the last block; earlier ones less, linearly."""
+    widths: tuple[int, ...] = (24, 48, 96)
+    """Widths of the convolutional encoder's blocks."""
+
+
+@dataclass(frozen=True)
+class HeadsConfig:
+    """The ensemble: projection heads and codebooks."""
+
+    count: int = 1
+    """Number of heads m."""
+    hidden_dim: int = 1024
+    depth: int = 3
+    embed_dim: int = 256
+    codes: int = 4096
+    """Number of codes c of each codebook."""
+    share: Literal["projection", "codebook"] | None = None
+    """The part all heads have in common: none by default, the paper's best."""
+    batch_norm: bool = False
+    """Batch norm after each hidden layer (original MSN)."""
+    code_length: Literal["one", "free", "fixed"] = "one"
+    """Length of the codes: one; free (weight norm, original DINO S/16); fixed at one (its B)."""
+    follow_codebook: bool = False
+    """The teacher uses the student's codebook itself instead of its average (original MSN)."""
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Targets, weights and temperatures."""
+
+    weighting: str = "ent"
+    """A weighting's name; unused with one head."""
+    gamma: float | None = None
+    """Weighting temperature: in units of ln c for entropy-like weightings, as it is for prob*."""
+    gamma_start: float = 0.5
+    """Where gamma starts; it falls linearly."""
+    gamma_epochs: float = 30
+    student_temperature: float = 0.1
+    teacher_temperature: float = 0.025
+    teacher_temperature_start: float = 0.05
+    teacher_temperature_epochs: float = 30
+    stepwise_temperature: bool = False
+    """Change the teacher temperature once an epoch (original DINO) instead of every step."""
+    target: Literal["sinkhorn", "centering", "none"] = "sinkhorn"
+    """How teacher predictions are re-normalised against collapse."""
+    center_momentum: float = 0.9
+    me_max: float = 0.0
+    """Weight of mean-entropy maximisation (MSN*)."""
+    mask: float = 0.0
+    """Share of patches dropped from the student's global views (MSN*)."""
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW and its schedules."""
+
+    epochs: float = 100
+    batch_size: int = 1024
+    """Pictures per optimiser step, over all processes and accumulated parts."""
+    lr: float = 2e-3
+    """Peak learning rate, as used (already scaled for the batch)."""
+    lr_start: float = 0.0
+    min_lr: float = 1e-5
+    warmup_epochs: float = 10
+    weight_decay: float = 0.04
+    weight_decay_end: float = 0.4
+    decay_codes: bool = True
+    """Whether weight decay reaches the codebooks (not in original MSN)."""
+    clip: float | None = 3.0
+    """Largest gradient norm; None switches clipping off."""
+    clip_each: bool = False
+    """Clip every tensor on its own (original DINO) instead of all together."""
+    momentum: float = 0.996
+    """The teacher's averaging momentum at the start."""
+    momentum_end: float = 1.0
+    momentum_shape: Literal["cosine", "linear"] = "cosine"
+    freeze_codes_epochs: float = 0
+    """Epochs during which the codebook does not move (original DINO)."""
+    accumulate: int = 1
+    """Parts a batch is split into, to save memory."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that changes the result of a run."""
+
+    recipe: str = "dino-star"
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    heads: HeadsConfig = field(default_factory=HeadsConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    views: Views = field(default_factory=dino_views)
+    short_side: int = 256
+    """Pictures are decoded once to this short side, never enlarged."""
+    channels: int = 3
+    seed: int = 0
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What does not change the result."""
+
+    device: str = "auto"
+    """cpu, cuda, cuda:1 ...; auto takes a GPU when there is one."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile of the two steps; auto: on CUDA."""
+    workers: int | None = None
+    """Processes that decode pictures; default: one a core."""
+    cache: str | None = None
+    """Folder of the decoded-picture cache; default $WESSL_CACHE or ~/.cache/wessl."""
+    max_bad: float = 0.05
+    """Largest share of pictures that may fail to decode before the run stops."""
+    save_every: float = 300.0
+    """Seconds between checkpoints."""
+    keep: int = 2
+    """How many checkpoints are kept."""
+    log_every: int = 50
+    """Steps between lines of metrics."""
+    probe: str | None = None
+    """Labelled pictures for k-NN during training; default: DATA itself when it has labels."""
+    probe_every: float | None = None
+    """Epochs between k-NN probes; default: about twenty in the run."""
+    max_nonfinite: int = 20
+    """Steps with NaN or infinite loss or gradients that are skipped before the run stops."""
+    init: str | None = None
+    """Encoder weights to start from."""
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    return dataclasses.asdict(config)
+
+
+def from_dict(kind: Any, values: Any) -> Any:
+    """Rebuilds a dataclass tree from what ``to_dict`` and JSON made of it; strict about names."""
+    if values is None:
+        return None
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = typing.get_type_hints(kind)
+        unknown = set(values) - {f.name for f in dataclasses.fields(kind)}
+        if unknown:
+            raise UserError(f"config: unknown field {sorted(unknown)[0]!r} in {kind.__name__}")
+        return kind(**{name: from_dict(hints[name], value) for name, value in values.items()})
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple:
+        kinds = arguments if Ellipsis not in arguments else (arguments[0],) * len(values)
+        return tuple(from_dict(k, v) for k, v in zip(kinds, values, strict=True))
+    if origin in (typing.Union, types.UnionType):
+        (real,) = [a for a in arguments if a is not type(None)]
+        return from_dict(real, values)
+    return values
+
+
+def override(config: Config, changes: dict[str, Any]) -> Config:
+    """``override(config, {"optim.epochs": 5, "seed": 1})``; a bare field name is found anywhere.
+
+    >>> override(Config(), {"epochs": 5, "heads.count": 16}).optim.epochs
+    5
+    """
+    for name, value in changes.items():
+        config = _set(config, _locate(config, name), value)
+    return config
+
+
+def _locate(config: Any, name: str) -> list[str]:
+    if "." in name or hasattr(config, name):
+        return name.split(".")
+    parts = [f.name for f in dataclasses.fields(config)]
+    homes = [part for part in parts if hasattr(getattr(config, part), name)]
+    homes = [h for h in homes if dataclasses.is_dataclass(getattr(config, h))]
+    if len(homes) == 1:
+        return [homes[0], name]
+    if homes:
+        choices = ", ".join(f"{home}.{name}" for home in homes)
+        raise UserError(f"setting {name!r} is ambiguous: write one of {choices}")
+    raise UserError(f"unknown setting {name!r}; see `wessl pretrain --help` for all of them")
+
+
+def _set(config: Any, path: list[str], value: Any) -> Any:
+    name, rest = path[0], path[1:]
+    if not hasattr(config, name):
+        raise UserError(f"unknown setting {name!r} in {type(config).__name__}")
+    new = _set(getattr(config, name), rest, value) if rest else value
+    return dataclasses.replace(config, **{name: new})
+
+
+def differences(old: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:
+    """Every leaf in which two dictionaries made by ``to_dict`` differ: (name, old, new)."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = []
+        for key in [*old, *(k for k in new if k not in old)]:
+            name = f"{prefix}.{key}" if prefix else key
+            found += differences(old.get(key), new.get(key), name)
+        return found
+    same = list(old) == list(new) if _both_sequences(old, new) else old == new
+    return [] if same else [(prefix, old, new)]
+
+
+def _both_sequences(a: Any, b: Any) -> bool:
+    return isinstance(a, (list, tuple)) and isinstance(b, (list, tuple))

@@ -1,0 +1,20 @@
+"""Pictures that cannot be decoded: the reason, the list of them, and how many are too many."""
+
+from wessl.errors import UserError
+
+Skipped = list[tuple[str, str]]  # name and reason
+
+
+class BadPicture(Exception):
+    """A file that cannot be decoded; the message is the reason."""
+
+
+def check_bad(skipped: Skipped, total: int, max_bad: int | float) -> None:
+    """Stop when more pictures failed than allowed."""
+    limit = max_bad * total if isinstance(max_bad, float) else max_bad
+    if len(skipped) > limit or len(skipped) == total:
+        first = "".join(f"\n  {name}: {reason}" for name, reason in skipped[:5])
+        raise UserError(
+            f"{len(skipped)} of {total} pictures cannot be decoded, more than max_bad={max_bad} "
+            f"allows; the first:{first}"
+        )

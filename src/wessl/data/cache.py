@@ -1,0 +1,209 @@
+"""Pictures decoded once: one flat uint8 file, mapped into memory or held on the device.
+
+A cache is a folder `pictures-<hash>` with `pixels.bin` (the pictures end to end), a few `.npy`
+arrays and `header.json`. It is written under another name and renamed when complete, so a folder
+of the right name is always whole; a lock lets a second process wait instead of decoding again.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wessl.data.bad_pictures import Skipped, check_bad
+from wessl.data.cache_writer import Progress, sole_builder, write_cache
+from wessl.data.decode import Pixels
+from wessl.data.names import Names
+from wessl.data.sources import Source, cache_directory
+
+VERSION = 1
+
+
+@dataclass
+class Batch:
+    """Pictures of a batch: `pixels` uint8 (b, H, W, C), zero beyond each one's height and width."""
+
+    pixels: Tensor
+    heights: Tensor
+    widths: Tensor
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        return Batch(change(self.pixels), change(self.heights), change(self.widths))
+
+    @classmethod
+    def collate(cls, pictures: list[Pixels]) -> "Batch":
+        """Pad separate arrays to their largest.
+
+        >>> tall, wide = np.zeros((8, 6, 3), np.uint8), np.zeros((4, 9, 3), np.uint8)
+        >>> Batch.collate([tall, wide]).pixels.shape
+        torch.Size([2, 8, 9, 3])
+        """
+        heights, widths = ([picture.shape[axis] for picture in pictures] for axis in (0, 1))
+        shape = (len(pictures), max(heights), max(widths), pictures[0].shape[2])
+        pixels = np.zeros(shape, np.uint8)
+        for row, picture in zip(pixels, pictures, strict=True):
+            row[: picture.shape[0], : picture.shape[1]] = picture
+        sizes = (torch.tensor(side, dtype=torch.int32) for side in (heights, widths))
+        return cls(torch.from_numpy(pixels), *sizes)
+
+
+class PictureCache:
+    """A complete cache, opened by `build_cache`; numbers count the pictures that could be decoded.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from wessl.data.sources import open_source
+    >>> with TemporaryDirectory() as folder:
+    ...     cache = build_cache(open_source("builtin://digits"), directory=folder).to("cpu")
+    ...     batch = cache.batch(torch.tensor([5, 2, 9]))
+    ...     mean, std = cache.mean_std()
+    >>> batch.pixels.shape, len(mean)
+    (torch.Size([3, 8, 8, 1]), 1)
+    """
+
+    def __init__(self, home: Path, header: dict[str, Any]):
+        def tensor(name: str) -> Tensor:
+            return torch.from_numpy(np.load(home / f"{name}.npy"))
+
+        self.home = home
+        self.channels: int = header["channels"]
+        self.classes: list[str] | None = header["classes"]
+        self.skipped: Skipped = [(name, reason) for name, reason in header["skipped"]]
+        self.heights, self.widths = tensor("heights"), tensor("widths")
+        self.source_index = tensor("source_index")
+        self.labels = tensor("labels") if header["labelled"] else None
+        # Copy-on-write, because torch has no read-only tensors.
+        self.pixels = torch.from_numpy(np.memmap(home / "pixels.bin", np.uint8, mode="c"))
+        sizes = self.heights.long() * self.widths.long() * self.channels
+        self.offsets = sizes.cumsum(0) - sizes
+        self._on_device = (self.offsets, self.heights, self.widths)
+        same = (self.heights == self.heights[0]) & (self.widths == self.widths[0])
+        self.uniform = bool(same.all())
+
+    def __len__(self) -> int:
+        return len(self.heights)
+
+    @property
+    def nbytes(self) -> int:
+        return self.pixels.numel()
+
+    @property
+    def device(self) -> torch.device:
+        return self.pixels.device
+
+    @cached_property
+    def names(self) -> Names:
+        blob, bounds = (np.load(self.home / f"{part}.npy") for part in ("names", "name_bounds"))
+        return Names(blob, bounds)
+
+    def to(self, device: str | torch.device) -> "PictureCache":
+        """The same cache with its pixels on `device`; this one stays where it is."""
+        moved = copy(self)
+        moved.pixels = self.pixels.to(device)
+        moved._on_device = tuple(part.to(device) for part in self._on_device)  # type: ignore[assignment]
+        return moved
+
+    def batch(self, indices: Tensor) -> Batch:
+        """Gather pictures on the cache's device; `indices` on the CPU, so that nothing waits."""
+        height, width = int(self.heights[indices].max()), int(self.widths[indices].max())
+        at = indices.to(self.device, non_blocking=True)
+        offsets, heights, widths = (part[at] for part in self._on_device)
+        if self.uniform:
+            stacked = self.pixels[: len(self) * height * width * self.channels].view(len(self), -1)
+            pixels = stacked.index_select(0, at).view(-1, height, width, self.channels)
+        elif self.device.type == "cpu":
+            # Here a copy a picture is many times faster than the gather below.
+            return Batch.collate([self._picture(i).numpy() for i in indices.tolist()])
+        else:
+            pixels = self._padded(height, width, offsets, heights, widths)
+        return Batch(pixels, heights, widths)
+
+    def _picture(self, index: int) -> Tensor:
+        shape = int(self.heights[index]), int(self.widths[index]), self.channels
+        start = int(self.offsets[index])
+        return self.pixels[start : start + math.prod(shape)].view(shape)
+
+    def _padded(
+        self, height: int, width: int, offsets: Tensor, heights: Tensor, widths: Tensor
+    ) -> Tensor:
+        # Overlapping windows of one row's length, one starting at every byte, are a view without
+        # a copy: all rows of all pictures are then one gather. A row of a narrower picture runs
+        # over into the next one, and the file ends with room for the last.
+        y, x = (torch.arange(side, device=self.device) for side in (height, width))
+        inside = y < heights[:, None]
+        starts = offsets[:, None] + y * widths[:, None].long() * self.channels
+        windows = self.pixels.unfold(0, width * self.channels, 1)
+        pixels = windows[torch.where(inside, starts, 0)].unflatten(2, (width, self.channels))
+        return pixels.mul_((inside[:, :, None] & (x < widths[:, None, None]))[..., None])
+
+    def mean_std(self, sample: int = 1000) -> tuple[list[float], list[float]]:
+        """Mean and standard deviation of each channel in 0..1, over evenly spaced pictures."""
+        sums, count = torch.zeros(2, self.channels, dtype=torch.float64), 0
+        for i in torch.linspace(0, len(self) - 1, min(sample, len(self))).long().tolist():
+            values = self._picture(i).flatten(0, 1).double() / 255
+            sums += torch.stack([values.sum(0), values.square().sum(0)]).cpu()
+            count += len(values)
+        mean, square = sums / count
+        return mean.tolist(), (square - mean.square()).clamp(0).sqrt().tolist()
+
+
+def build_cache(
+    source: Source,
+    short_side: int | None = 256,
+    directory: str | Path | None = None,
+    workers: int | None = None,
+    max_bad: int | float = 0.5,
+    progress: Progress | None = None,
+) -> PictureCache:
+    """Open the cache of `source`, decoding it first if there is none or the source has changed.
+
+    `short_side` shrinks larger pictures (`None` keeps all as they are). `max_bad` is how many
+    pictures (int) or what share of them (float) may fail to decode. `progress(done, total)` is
+    called while decoding. `workers` as in `decode_many`.
+
+    ::
+
+        cache = build_cache(open_source("photos/"), short_side=256, progress=print).to("cuda")
+    """
+    wanted = {
+        "version": VERSION,
+        "location": source.location,
+        "short_side": short_side,
+        "channels": source.channels,
+    }
+    # The folder's name leaves the fingerprint out: a changed source replaces its old cache.
+    key = hashlib.blake2b(json.dumps(wanted).encode(), digest_size=10).hexdigest()
+    wanted["fingerprint"] = source.fingerprint
+    home = cache_directory(directory) / f"pictures-{key}"
+    cache = _open(home, wanted)
+    if cache is None:
+        with sole_builder(home):
+            cache = _open(home, wanted)  # another process may have built it while we waited
+            if cache is None:
+                write_cache(source, home, wanted, workers, max_bad, progress)
+                cache = _open(home, wanted)
+    if cache is None:
+        raise RuntimeError(f"{home} vanished just after it was written")
+    check_bad(cache.skipped, len(source), max_bad)
+    return cache
+
+
+def _open(home: Path, wanted: dict[str, Any]) -> PictureCache | None:
+    """The cache if it is there, whole, and of this very source."""
+    try:
+        header = json.loads((home / "header.json").read_text())
+        whole = (home / "pixels.bin").stat().st_size == header["nbytes"]
+    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, KeyError):
+        return None
+    return PictureCache(home, header) if whole and wanted.items() <= header.items() else None

@@ -1,0 +1,211 @@
+"""Batches in a random order that is a pure function of seed and epoch, from wherever they fit best.
+
+- `device`: the decoded pictures lie in device memory; a batch is one gather.
+- `host`: they lie in the memory-mapped cache; a thread gathers, pins and copies ahead.
+- `stream`: nothing is decoded beforehand; worker processes decode ahead.
+
+All three give the same pictures in the same order.
+"""
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, nullcontext, suppress
+from itertools import islice
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from wessl.data.bad_pictures import BadPicture, Skipped, check_bad
+from wessl.data.cache import Batch, PictureCache
+from wessl.data.decode import Pixels
+from wessl.data.sources import Source
+from wessl.data.splits import seeded
+from wessl.data.workers import attempt, decode_many
+from wessl.errors import UserError
+
+Residency = Literal["auto", "device", "host", "stream"]
+Numbered = Generator[tuple[Tensor, Batch], None, None]
+
+
+def epoch_order(seed: int, epoch: int, n: int) -> Tensor:
+    """The order in which an epoch visits `n` pictures.
+
+    >>> first_batch = epoch_order(seed=0, epoch=3, n=1000)[:64]
+    """
+    return torch.randperm(n, generator=seeded(seed, "order", epoch))
+
+
+class Loader:
+    """Endless batches from any step on; an epoch's last incomplete batch is dropped.
+
+    >>> from wessl.data.sources import open_source
+    >>> loader = Loader(open_source("builtin://digits"), batch_size=256, device="cpu")
+    >>> for indices, batch in loader.batches(start_step=1200):
+    ...     break  # `batch` is on the device; `indices` stay on the CPU
+    >>> batch.pixels.shape
+    torch.Size([256, 8, 8, 1])
+    >>> seconds_spent_waiting_for_data = loader.wait
+
+    `share` is the part of the free memory that pictures may take on the device. Given a `Source`,
+    it streams: `short_side` and `max_bad` as in `build_cache`, and a picture that cannot be
+    decoded is replaced by the next one in the source's order and listed in `skipped`.
+    """
+
+    def __init__(
+        self,
+        pictures: PictureCache | Source,
+        batch_size: int,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        *,
+        residency: Residency = "auto",
+        share: float = 0.5,
+        ahead: int = 3,
+        short_side: int | None = 256,
+        workers: int | None = None,
+        max_bad: int | float = 0.5,
+    ):
+        if batch_size < 1 or batch_size > len(pictures):
+            raise UserError(
+                f"a batch of {batch_size} cannot be drawn from {len(pictures)} pictures; choose a "
+                f"batch size from 1 to {len(pictures)}"
+            )
+        self.device = torch.device(device)
+        self.residency = _residency(pictures, self.device, residency, share)
+        if isinstance(pictures, PictureCache) and self.residency == "device":
+            pictures = pictures.to(self.device)
+        self.pictures, self.batch_size, self.seed, self.ahead = pictures, batch_size, seed, ahead
+        self.short_side, self.workers, self.max_bad = short_side, workers, max_bad
+        self.wait = 0.0
+        self._bad: dict[int, tuple[str, str]] = {}
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.pictures) // self.batch_size
+
+    @property
+    def skipped(self) -> Skipped:
+        """Name and reason of every picture that could not be decoded so far."""
+        cached = self.pictures.skipped if isinstance(self.pictures, PictureCache) else []
+        return [*cached, *self._bad.values()]
+
+    def batches(self, start_step: int = 0) -> Numbered:
+        """Endless (indices, batch) from `start_step` on; starting late costs nothing."""
+        made = self._made(start_step)
+        if self.residency != "device":
+            made = _ahead(made, self.device, self.ahead)
+        with closing(made):
+            while True:
+                began = time.perf_counter()
+                indices, batch = next(made)
+                self.wait += time.perf_counter() - began
+                yield indices, batch
+
+    def _indices(self, start_step: int) -> Iterator[Tensor]:
+        epoch, step = divmod(start_step, self.steps_per_epoch)
+        while True:
+            order = epoch_order(self.seed, epoch, len(self.pictures))
+            used = order[step * self.batch_size : self.steps_per_epoch * self.batch_size]
+            yield from used.split(self.batch_size)
+            epoch, step = epoch + 1, 0
+
+    def _made(self, start_step: int) -> Numbered:
+        if isinstance(self.pictures, PictureCache):
+            for indices in self._indices(start_step):
+                yield indices, self.pictures.batch(indices)
+            return
+        source = self.pictures
+        wanted = (int(i) for indices in self._indices(start_step) for i in indices)
+        with closing(decode_many(source, wanted, self.short_side, self.workers)) as decoded:
+            while True:
+                pairs = [self._good(source, *pair) for pair in islice(decoded, self.batch_size)]
+                indices = torch.tensor([index for index, _ in pairs])
+                yield indices, Batch.collate([picture for _, picture in pairs])
+
+    def _good(self, source: Source, index: int, picture: Pixels | BadPicture) -> tuple[int, Pixels]:
+        while isinstance(picture, BadPicture):
+            if index not in self._bad:
+                self._bad[index] = source.name(index), str(picture)
+                check_bad(self.skipped, len(source), self.max_bad)
+            index = (index + 1) % len(source)
+            picture = attempt(source, index, self.short_side)
+        return index, picture
+
+
+def _residency(
+    pictures: PictureCache | Source, device: torch.device, asked: Residency, share: float
+) -> Residency:
+    if not isinstance(pictures, PictureCache):
+        if asked not in ("auto", "stream"):
+            raise UserError(f"pictures that are not cached can only be streamed, not {asked!r}")
+        return "stream"
+    if asked == "stream":
+        raise UserError("streaming takes a source, not a cache")
+    if asked != "auto":
+        return asked
+    there = pictures.device.type == device.type != "cpu"
+    return "device" if there or pictures.nbytes <= share * _memory(device) else "host"
+
+
+def _memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    # The host maps the cache's file: what counts is whether its pages can all stay in memory.
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+
+
+def _ahead(made: Numbered, device: torch.device, depth: int) -> Numbered:
+    """Run `made` in a thread, at most `depth` batches ahead, and move its batches to the device."""
+    ready: queue.Queue[tuple[Tensor, Batch, torch.cuda.Event | None] | Exception] = queue.Queue(
+        depth
+    )
+    stop = threading.Event()
+    # Copies have their own stream, so that they run beside the training step and not after it.
+    side = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def put(item: tuple[Tensor, Batch, torch.cuda.Event | None] | Exception) -> None:
+        while not stop.is_set():
+            with suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                break
+
+    def run() -> None:
+        try:
+            with closing(made):
+                while not stop.is_set():
+                    indices, batch = next(made)
+                    put((indices, *_move(batch, device, side)))
+        except Exception as error:
+            put(error)
+
+    thread = threading.Thread(target=run, name="wessl-loader", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item = ready.get()
+            if isinstance(item, Exception):
+                raise item
+            indices, batch, copied = item
+            if copied is not None:
+                here = torch.cuda.current_stream(device)
+                here.wait_event(copied)
+                for part in (batch.pixels, batch.heights, batch.widths):
+                    part.record_stream(here)
+            yield indices, batch
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _move(
+    batch: Batch, device: torch.device, side: "torch.cuda.Stream | None"
+) -> tuple[Batch, torch.cuda.Event | None]:
+    with torch.cuda.stream(side) if side is not None else nullcontext():
+        if side is None:
+            return batch.map(lambda part: part.to(device)), None
+        moved = batch.map(lambda part: part.pin_memory().to(device, non_blocking=True))
+        return moved, side.record_event()

@@ -1,0 +1,329 @@
+"""Multi-class logistic regression for many strengths and many draws of labels at once.
+
+Each problem minimises `mean_i -log softmax(x_i W + b)[y_i] + strength / 2 ||W||^2`: the penalty is
+on the mean loss and spares the intercept. scikit-learn's `C` for it is `1 / (strength * n)`. As
+there, two classes have one weight vector, the difference of W's columns, and the penalty is on it.
+
+Shapes: `g` draws, `n` pictures a draw, `d` features, `r` coordinates, `s` strengths, `c` classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from wessl.errors import UserError
+from wessl.evaluate.knn import check_finite, check_labelled, full_precision
+
+FEW_SHOT_STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 10.0)
+TRANSFER_STRENGTHS = (1e-6, 1e-5, *FEW_SHOT_STRENGTHS, 30.0, 100.0, 1e3, 1e4, 1e5)
+
+_TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-12}  # see `_minimise`
+_BYTES = 2 << 30  # working memory, which bounds how many problems run side by side
+_ENOUGH = 0.3  # how far a Newton system is solved and a line searched; 0.1 to 0.5 cost the same
+_CG_STEPS, _SEARCH_STEPS = 200, 20
+
+
+@dataclass(frozen=True)
+class LogisticFit:
+    """One linear classifier for each draw and strength; without draws the first axis is absent."""
+
+    strengths: tuple[float, ...]
+    classes: Tensor  # (c,) the labels as given, sorted
+    center: Tensor  # (d,) subtracted from features before `weight`
+    weight: Tensor  # (g, s, d, c)
+    bias: Tensor  # (g, s, c), -inf for a class that the draw does not hold
+    objective: Tensor  # (g, s)
+    iterations: Tensor  # (g, s) Newton steps
+    converged: Tensor  # (g, s)
+
+    @torch.no_grad()
+    def predict(self, features: Tensor) -> Tensor:
+        """The likeliest label for each row of `features`, as `(g, s, rows)`."""
+        check_finite(features, "features")
+        if features.shape[1] != len(self.center):
+            raise UserError(f"fitted on {len(self.center)} features, asked for {features.shape[1]}")
+        models = list(zip(self.weight.flatten(0, -3), self.bias.flatten(0, -2), strict=True))
+        parts = []
+        with full_precision(self.weight.device):
+            for rows in features.split(max(1, (1 << 24) // len(self.classes))):
+                x = rows.to(self.center) - self.center
+                parts.append(torch.stack([(x @ w + b).argmax(dim=1) for w, b in models]))
+        label = self.classes[torch.cat(parts, dim=1)].to(features.device)
+        return label.unflatten(0, self.bias.shape[:-1])
+
+
+@torch.no_grad()
+def logistic(
+    features: Tensor,
+    labels: Tensor,
+    strengths: Sequence[float],
+    draws: Sequence[Sequence[int] | Tensor] | None = None,
+    max_iterations: int = 100,
+) -> LogisticFit:
+    """Fit every strength on every draw, a list of rows of `features` `(N, d)`.
+
+    Draws may differ in length and in the classes they hold; those of one length are solved
+    together. float64 features, and strengths below 1e-4, are solved in float64, others in float32.
+
+    >>> x = torch.tensor([[0.0, 1.0], [0.2, 0.9], [1.0, 0.1], [0.9, 0.0]])
+    >>> fit = logistic(x, torch.tensor([4, 4, 7, 7]), FEW_SHOT_STRENGTHS, draws=[[0, 2], [1, 3]])
+    >>> fit.predict(x).shape, fit.predict(x)[0, 0]
+    (torch.Size([2, 11, 4]), tensor([4, 4, 7, 7]))
+    """
+    check_labelled(features, labels, "features")
+    if not len(strengths) or not all(0 < strength < torch.inf for strength in strengths):
+        raise UserError(f"strengths must be finite numbers above 0, not {list(strengths)}")
+    classes, target = labels.to(features.device).unique(return_inverse=True)
+    rows = _checked_rows(draws, target, classes)
+    fit = _blank(features, classes, tuple(strengths), len(rows))
+    outputs = len(strengths) * len(classes)
+    with full_precision(features.device):
+        for length in sorted({len(draw) for draw in rows}):  # one length needs no padding
+            members = torch.tensor([i for i, draw in enumerate(rows) if len(draw) == length])
+            for some in members.split(_at_once(length, features.shape[1], outputs, 4)):
+                chosen = torch.stack([rows[i] for i in some.tolist()])
+                _solve(fit, some, features[chosen].double(), target[chosen], max_iterations)
+    if draws is not None:
+        return fit
+    by_draw = (fit.weight, fit.bias, fit.objective, fit.iterations, fit.converged)
+    return LogisticFit(fit.strengths, classes, fit.center, *(x[0] for x in by_draw))
+
+
+def _checked_rows(
+    draws: Sequence[Sequence[int] | Tensor] | None, target: Tensor, classes: Tensor
+) -> list[Tensor]:
+    every = torch.arange(len(target), device=target.device)
+    lists = [every] if draws is None else [torch.as_tensor(d, device=every.device) for d in draws]
+    if not lists:
+        raise UserError("draws is an empty list: give at least one list of rows, or None for all")
+    rows = [every[d] if len(d) else every[:0] for d in lists]
+    for i, draw in enumerate(rows):
+        held = classes[target[draw].unique()].tolist()
+        if len(held) < 2:
+            which = "labels" if draws is None else f"draw {i}"
+            found = f"only one class, {held[0]}" if held else "no picture"
+            raise UserError(f"{which}: {found}; a classifier needs two classes or more")
+    return rows
+
+
+def _blank(features: Tensor, classes: Tensor, strengths: tuple[float, ...], g: int) -> LogisticFit:
+    kept = features.dtype if features.dtype == torch.float64 else torch.float32
+    s, d, c = len(strengths), features.shape[1], len(classes)
+    return LogisticFit(
+        strengths,
+        classes,
+        center=features.mean(dim=0, dtype=torch.float64).to(kept),
+        weight=features.new_empty(g, s, d, c, dtype=kept),
+        bias=features.new_empty(g, s, c, dtype=kept),
+        objective=features.new_empty(g, s, dtype=torch.float64),
+        iterations=features.new_empty(g, s, dtype=torch.int64),
+        converged=features.new_empty(g, s, dtype=torch.bool),
+    )
+
+
+def _at_once(n: int, d: int, outputs: int, itemsize: int) -> int:
+    """How many problems fit in memory, each about ten tensors as large as logits and weights."""
+    return max(1, _BYTES // (10 * itemsize * (n + min(n, d)) * outputs))
+
+
+def _solve(fit: LogisticFit, into: Tensor, x_gnd: Tensor, target_gn: Tensor, limit: int) -> None:
+    """Write the solutions for the draws `into`, which have one length, into `fit`."""
+    z, basis, mean, inverse_variance = _coordinates(x_gnd)
+    strengths = torch.tensor(fit.strengths, dtype=torch.float64, device=z.device)
+    precise = (strengths < 1e-4) | (fit.weight.dtype == torch.float64)
+    (g, n, d), c, into = x_gnd.shape, len(fit.classes), into.to(z.device)[:, None]
+    for dtype, mask in ((torch.float32, ~precise), (torch.float64, precise)):
+        for at in mask.nonzero()[:, 0].split(_at_once(n, d, g * c, dtype.itemsize)):
+            penalty = (inverse_variance[:, :, None] * strengths[at]).to(dtype)
+            problems = _Problems.of(z.to(dtype), target_gn, penalty, c)
+            w, value, steps, solved = _minimise(problems, _TOLERANCE[dtype], limit)
+            weight = torch.einsum("gdr,grsc->gsdc", basis, w[:, :-1].double())
+            moved = torch.einsum("gsdc,gd->gsc", weight, fit.center.double() - mean)
+            bias = problems.prior.double() + w[:, -1].double() + moved
+            fit.weight[into, at] = weight.to(fit.weight)
+            # Only differences count, and under a strong penalty float32 needs them near 0.
+            fit.bias[into, at] = (bias - bias.amax(dim=2, keepdim=True)).to(fit.bias)
+            fit.objective[into, at] = value.double()
+            fit.iterations[into, at], fit.converged[into, at] = steps, solved
+
+
+def _coordinates(x_gnd: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Coordinates `z` `(g, n, r)` in which the problems are well scaled and small, exactly.
+
+    Three invertible steps, so that the optimum stays as it is. Centring only moves the intercept.
+    At the optimum W lies in the span of the training features (its part outside is penalised and
+    changes no logit), so with fewer pictures than features r = n coordinates hold it. Along the
+    principal axes, each divided by its standard deviation, the curvature of the loss at W = 0 is
+    one constant times the identity, however wildly the features are scaled; the penalty of a
+    coordinate becomes strength / variance. W = basis @ w, with `basis` `(g, d, r)`; also returned
+    are the means `(g, d)` and 1 / variance `(g, r)`.
+    """
+    mean = x_gnd.mean(dim=1, keepdim=True)
+    x = x_gnd - mean
+    n, d = x.shape[1:]
+    # QR covers the span whatever the rank; an eigenvector of a Gram matrix would square its noise.
+    basis = torch.linalg.qr(x.mT).Q if n < d else torch.eye(d, dtype=x.dtype, device=x.device)
+    z = x @ basis
+    turn = torch.linalg.eigh(z.mT @ z).eigenvectors
+    z, basis = z @ turn, basis @ turn
+    deviation = z.square().mean(dim=1).sqrt()
+    # An axis without variance holds only rounding: it gets weight 0 instead of a division by 0.
+    flat = deviation <= 1e-12 * deviation.amax(dim=1, keepdim=True)
+    inverse = deviation.reciprocal().masked_fill(flat, 0)
+    penalty = inverse.masked_fill(flat, 1).square()
+    return z * inverse[:, None], basis * inverse[:, None], mean[:, 0], penalty
+
+
+class _Loss(NamedTuple):
+    value: Tensor  # (g, s)
+    p: Tensor  # (g, n, s, c) predicted probabilities
+    residual: Tensor  # (g, n, s, c) p minus the one-hot target
+
+
+@dataclass
+class _Problems:
+    """`g x s` problems that share `z`, whose last column is 1 for the intercept."""
+
+    z: Tensor  # (g, n, r + 1)
+    target: Tensor  # (g, n, 1, 1)
+    penalty: Tensor  # (g, r + 1, s, 1), 0 for the intercept
+    prior: Tensor  # (g, 1, c) log class frequencies, where the intercept starts
+
+    @staticmethod
+    def of(z: Tensor, target_gn: Tensor, penalty_grs: Tensor, classes: int) -> "_Problems":
+        """A class absent from a draw starts, and so stays, at probability 0."""
+        onehot = torch.nn.functional.one_hot(target_gn, classes).to(z)
+        prior = onehot.mean(dim=1, keepdim=True).log()
+        # Two columns -u and u differ by 2u, whose square is twice the square of both columns.
+        pair = prior.isfinite().sum(dim=2, keepdim=True) == 2
+        penalty = torch.nn.functional.pad(penalty_grs * (1 + pair), (0, 0, 0, 1))[..., None]
+        ones = torch.nn.functional.pad(z, (0, 1), value=1.0)
+        return _Problems(ones, target_gn[:, :, None, None], penalty, prior)
+
+    def logits(self, w: Tensor) -> Tensor:
+        """`z w`: (g, r + 1, s, c) -> (g, n, s, c), one product for all strengths of a draw."""
+        return (self.z @ w.flatten(2)).unflatten(2, w.shape[2:])
+
+    def pull(self, q: Tensor) -> Tensor:
+        """`z' q / n`: (g, n, s, c) -> (g, r + 1, s, c)."""
+        return (self.z.mT @ q.flatten(2)).unflatten(2, q.shape[2:]) / self.z.shape[1]
+
+    def loss(self, logits: Tensor) -> _Loss:
+        """Written with the other classes' mass, since 1 - p is lost to rounding when p nears 1."""
+        target = self.target.expand(-1, -1, logits.shape[2], -1)
+        others = logits.scatter(3, target, -torch.inf).logsumexp(dim=3, keepdim=True)
+        value = torch.nn.functional.softplus(others - logits.gather(3, target))
+        p = logits.softmax(dim=3)
+        wrong = p.scatter(3, target, 0.0)
+        residual = wrong.scatter(3, target, -wrong.sum(dim=3, keepdim=True))
+        return _Loss(value.mean(dim=(1, 3)), p, residual)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(dim=(1, 3))
+
+
+def _minimise(
+    problems: _Problems, tolerance: float, limit: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Newton's method; the weights `(g, r + 1, s, c)` and, as `(g, s)`, value, steps, converged.
+
+    A problem has converged when the Newton decrement, an estimate of value - optimum, is below
+    `tolerance` times its penalty. The penalty makes the value strongly convex, so the weights were
+    then within sqrt(tolerance) of the optimum, relatively; the last step takes them closer still.
+    """
+    (g, n, r), s, c = problems.z.shape, problems.penalty.shape[2], problems.prior.shape[2]
+    w, logits = problems.z.new_zeros(g, r, s, c), problems.prior[:, None].expand(g, n, s, c)
+    loss = problems.loss(logits)
+    value, best, reached = loss.value, w.clone(), loss.value.clone()
+    steps, solved = torch.zeros_like(value).long(), torch.zeros_like(value).bool()
+    at = torch.arange(s, device=w.device)  # the strengths still at work
+    for _ in range(limit):
+        gradient = problems.pull(loss.residual) + problems.penalty * w
+        gradient = gradient * ~solved[:, None, at, None]
+        step = _newton_step(problems, gradient, loss.p)
+        decrement = -_dot(gradient, step) / 2
+        w, value, logits, loss = _search(problems, w, value, logits, step, decrement)
+        steps[:, at] += ~solved[:, at]
+        rounding = 16 * torch.finfo(w.dtype).eps ** 2 * value
+        solved[:, at] |= decrement <= tolerance * _dot(problems.penalty * w, w) / 2 + rounding
+        best[:, :, at], reached[:, at] = w, value
+        keep = ~solved[:, at].all(dim=0)
+        if not keep.any():
+            break
+        if not keep.all():
+            at, value, w, logits = at[keep], value[:, keep], w[:, :, keep], logits[:, :, keep]
+            loss = _Loss(loss.value[:, keep], loss.p[:, :, keep], loss.residual[:, :, keep])
+            problems = replace(problems, penalty=problems.penalty[:, :, keep])
+    return best, reached, steps, solved
+
+
+def _newton_step(problems: _Problems, gradient: Tensor, p: Tensor) -> Tensor:
+    """Solve `H step = -gradient` by conjugate gradients, each problem until its own residual falls.
+
+    H v = z' [p * (q - sum_c p q)] / n + penalty * v, with q = z v. Its diagonal preconditions.
+    """
+    # The intercept has no penalty, and no curvature either where every p is near 0 or 1.
+    floor = problems.penalty[:, :-1].amin(dim=1, keepdim=True).clamp(max=1e-4)
+    squared = replace(problems, z=problems.z.square())
+    diagonal = (squared.pull(p * (1 - p)) + problems.penalty).maximum(floor)
+    likeliest = p.argmax(dim=3, keepdim=True)
+    step, left = torch.zeros_like(gradient), -gradient
+    ahead = left / diagonal
+    size = _dot(left, ahead)
+    enough = size * _ENOUGH**2
+    live = size > enough
+    for _ in range(_CG_STEPS):
+        # q matters up to a constant a picture; against its likeliest class nothing cancels.
+        q = problems.logits(ahead)
+        q = q - q.gather(3, likeliest)
+        q = q - (p * q).sum(dim=3, keepdim=True)
+        pulled = problems.pull(p * q) + problems.penalty * ahead
+        # A sum of squares, so that rounding cannot make it negative.
+        bend = _dot(p * q, q) / p.shape[1] + _dot(problems.penalty * ahead, ahead)
+        live = live & (bend > 0)
+        length = torch.where(live, size / bend, 0)[:, None, :, None]
+        step, left = step + length * ahead, left - length * pulled
+        fresh = left / diagonal
+        before, size = size, _dot(left, fresh)
+        live = live & (size > enough)
+        if not live.any():
+            break
+        ahead = fresh + torch.where(live, size / before, 0)[:, None, :, None] * ahead
+    return step
+
+
+def _search(
+    problems: _Problems, w: Tensor, value: Tensor, logits: Tensor, step: Tensor, decrement: Tensor
+) -> tuple[Tensor, Tensor, Tensor, _Loss]:
+    """Go along `step` to where the slope is within `_ENOUGH` of its start, in size.
+
+    Logits are linear in the step, so a trial costs no matrix product. From W = 0 a Newton step with
+    a small penalty goes far too far, and later ones not far enough; both cost many Newton steps.
+    """
+    slope, change = -2 * decrement, problems.logits(step)
+    penalty, linear = _dot(problems.penalty * w, w) / 2, _dot(problems.penalty * w, step)
+    square = _dot(problems.penalty * step, step)
+    length, low, high = torch.ones_like(slope), torch.zeros_like(slope), slope.new_tensor(torch.inf)
+    low_slope, slack = slope, 4 * torch.finfo(w.dtype).eps * value
+    for trial in range(_SEARCH_STEPS + 1):
+        moved = logits + length[:, None, :, None] * change
+        loss = problems.loss(moved)
+        reached = loss.value + penalty + length * linear + length**2 * square / 2
+        now = _dot(loss.residual, change) / change.shape[1] + linear + length * square
+        fallen = reached <= value + 1e-4 * length * slope + slack
+        far = (slope < 0) & ~(fallen & (now <= -_ENOUGH * slope))
+        near = ~far & (now < _ENOUGH * slope)
+        if trial == _SEARCH_STEPS or not (far | near).any():
+            break
+        high = torch.where(far, length, high)
+        low, low_slope = torch.where(near, length, low), torch.where(near, now, low_slope)
+        secant = low + (length - low) * (low_slope / (low_slope - now)).clamp(0.1, 0.9)
+        beyond = torch.where(high.isinf(), 2 * length, (low + high) / 2)
+        length = torch.where(far, secant, torch.where(near, beyond, length))
+        if trial == _SEARCH_STEPS - 1:
+            length = torch.where(far, low, length)
+    return w + length[:, None, :, None] * step, reached, moved, loss

@@ -1,0 +1,173 @@
+"""The loop around the step: log, examine, probe, save, and stop when asked."""
+
+import contextlib
+import dataclasses
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from wessl.errors import UserError
+from wessl.pretrain.health import Finding, examine
+from wessl.pretrain.schedules import Now
+from wessl.pretrain.trainer import Trainer
+from wessl.run import Run
+
+Probe = Callable[[nn.Module], dict[str, float]]
+Report = Callable[[dict[str, Any]], None]
+
+
+class Interrupted(Exception):
+    """The run was asked to stop, and has saved itself; the same command goes on."""
+
+    def __init__(self, signum: int, step: int):
+        super().__init__(f"stopped at step {step} by {signal.Signals(signum).name}")
+        self.signum = signum
+
+
+def train(
+    trainer: Trainer,
+    run: Run,
+    report: Report,
+    probe: Probe | None = None,
+    describe: Callable[[], dict[str, Any]] = dict,
+) -> None:
+    """Runs to the end from wherever the run folder's last checkpoint is, saving on the way."""
+    options, config = trainer.options, trainer.config
+    history = [row for row in run.read_metrics() if "loss" in row and row["step"] <= trainer.step]
+    spoken: set[str] = {finding.kind for finding in examine(history)} if history else set()
+    probe_every = (options.probe_every or config.optim.epochs / 20) * trainer.steps_per_epoch
+    clock = Clock(trainer)
+    with (
+        listening() as signals,
+        contextlib.closing(trainer.loader.batches(trainer.step)) as batches,
+    ):
+        while trainer.step < trainer.steps:
+            now = trainer.now()
+            targets, representations = trainer.train_step(trainer.prepare(*next(batches)))
+            step, last = trainer.step, trainer.step == trainer.steps
+            if step % options.log_every == 0 or last:
+                row = clock.row(now) | trainer.meter.read(now.gamma, targets, representations)
+                trainer.skipped += int(row["skipped_steps"])
+                history.append(row)
+                run.add_metrics(row)
+                report(row)
+                spoken = speak(examine(history), spoken, run, report)
+                give_up_on_nonfinite(trainer, run)
+            if probe is not None and (
+                last or int(step / probe_every) > int((step - 1) / probe_every)
+            ):
+                result = dict(step=step, epoch=step / trainer.steps_per_epoch)
+                result |= {"probe": probe(trainer.teacher.encoder)}  # type: ignore[dict-item]
+                run.add_metrics(result)
+                report(result)
+                clock.restart()
+            stop = signals.pop() if signals else None
+            if stop or last or clock.since_save() > options.save_every:
+                trainer.seconds += clock.lap()
+                save(trainer, run, report, must=bool(stop) or last)
+            if stop in (signal.SIGINT, signal.SIGTERM) and not last:
+                raise Interrupted(stop, step)
+    run.save_encoder(trainer.teacher.encoder.state_dict(), describe())
+
+
+def save(trainer: Trainer, run: Run, report: Report, must: bool) -> None:
+    """A full disk in mid-run is said and survived; at the end of the run it is an error."""
+    try:
+        run.save_checkpoint(trainer.step, trainer.state(), trainer.options.keep)
+    except OSError as error:
+        words = f"checkpoint not saved: {error}; the one before is intact. Free some space"
+        if must:
+            raise UserError(words + " and run the same command again") from error
+        run.log(words)
+        report({"step": trainer.step, "message": words})
+
+
+def speak(findings: list[Finding], spoken: set[str], run: Run, report: Report) -> set[str]:
+    """Says what is newly wrong, and what is well again; returns what is wrong now."""
+    for finding in findings:
+        if finding.kind not in spoken:
+            run.log(f"health: {finding}")
+            report({"message": f"health: {finding}"})
+    for kind in sorted(spoken - {finding.kind for finding in findings}):
+        run.log(f"health: {kind} is over")
+        report({"message": f"health: {kind} is over"})
+    return {finding.kind for finding in findings}
+
+
+def give_up_on_nonfinite(trainer: Trainer, run: Run) -> None:
+    if trainer.skipped <= trainer.options.max_nonfinite:
+        return
+    step = int(trainer.meter.last_bad)
+    path = run.checkpoints / f"nonfinite-step-{step:09d}.pt"
+    torch.save({"step": step, "student": trainer.student.state_dict()}, path)
+    raise UserError(
+        f"{trainer.skipped} steps had NaN or infinite gradients, the last of them step {step}; the "
+        f"student is in {path}. Try a lower --optim.lr, --optim.clip 1 or --precision fp32"
+    )
+
+
+class Clock:
+    """Speed since the last line, and the share of it spent waiting for pictures."""
+
+    def __init__(self, trainer: Trainer):
+        self.trainer = trainer
+        self.saved = time.perf_counter()
+        self.restart()
+
+    def restart(self) -> None:
+        self.began, self.step = time.perf_counter(), self.trainer.step
+        self.wait = self.trainer.loader.wait
+
+    def row(self, now: Now) -> dict[str, Any]:
+        trainer = self.trainer
+        if trainer.device.type == "cuda":
+            torch.cuda.synchronize(trainer.device)
+        seconds = max(1e-9, time.perf_counter() - self.began)
+        steps = max(1, trainer.step - self.step)
+        images = steps * trainer.config.optim.batch_size
+        row = dict(
+            step=trainer.step,
+            epoch=trainer.step / trainer.steps_per_epoch,
+            steps=trainer.steps,
+            images_per_second=images / seconds,
+            ms=1e3 * seconds / steps,
+            data_wait=(trainer.loader.wait - self.wait) / seconds,
+            eta=(trainer.steps - trainer.step) * seconds / steps,
+        )
+        self.restart()
+        return row | dataclasses.asdict(now)
+
+    def since_save(self) -> float:
+        return time.perf_counter() - self.saved
+
+    def lap(self) -> float:
+        """Seconds since the last save; the next begins."""
+        seconds, self.saved = self.since_save(), time.perf_counter()
+        return seconds
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[list[int]]:
+    """Collects the signals that mean "save now"; a second Ctrl-C stops at once."""
+    caught: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        if signum == signal.SIGINT and signal.SIGINT in caught:
+            raise KeyboardInterrupt
+        caught.append(signum)
+
+    watched = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+    try:
+        before = {s: signal.signal(s, note) for s in watched}
+    except ValueError:  # not the main thread: the caller keeps its own handlers
+        before = {}
+    try:
+        yield caught
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)

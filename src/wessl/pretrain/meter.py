@@ -1,0 +1,99 @@
+"""What is counted on the device between two lines of the log, fetched once a line."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from wessl.config import Config
+from wessl.ensemble.weighting import as_scheme, as_temperature, compact_weights, entropy
+
+
+class Meter:
+    """Sums over the steps since the last line. ``add`` never waits for the device."""
+
+    def __init__(self, config: Config, device: torch.device):
+        m, c = config.heads.count, config.heads.codes
+        self.config, self.steps = config, 0
+        self.sums = torch.zeros(4, device=device)  # cross-entropy, me-max, loss, gradient norm
+        self.entropies = torch.zeros(m, device=device)
+        self.used = torch.zeros(m, c, dtype=torch.bool, device=device)
+        self.skipped = torch.zeros((), dtype=torch.int64, device=device)
+        self.last_bad = torch.zeros((), dtype=torch.int64, device=device)
+
+    @torch.no_grad()
+    def add(
+        self,
+        step: int,
+        parts: Tensor,
+        loss: Tensor,
+        norm: Tensor,
+        finite: Tensor,
+        targets_umnc: Tensor,
+        cosines_umnc: Tensor,
+    ) -> None:
+        self.steps += 1
+        row = torch.cat([parts, torch.stack([loss.detach(), norm])]).float()
+        self.sums += torch.where(finite, row, 0.0)
+        self.skipped += ~finite
+        self.last_bad = torch.where(finite, self.last_bad, step)
+        self.entropies += torch.special.entr(targets_umnc).sum(-1).mean((0, 2))
+        # Before re-normalisation: Sinkhorn would spread even a collapsed teacher over all codes.
+        best = cosines_umnc.argmax(-1).transpose(0, 1).flatten(1)
+        self.used.scatter_(1, best, True)
+
+    def read(
+        self, gamma: float, targets_umnc: Tensor, representations: Tensor
+    ) -> dict[str, object]:
+        """The averages since the last call, as plain numbers; starts anew."""
+        good = max(1, self.steps - int(self.skipped))
+        cross_entropy, me_max, loss, norm = (self.sums / good).tolist()
+        shares, effective = head_weights(self.config, gamma, targets_umnc)
+        row: dict[str, object] = dict(
+            loss=loss,
+            cross_entropy=cross_entropy,
+            me_max=me_max,
+            grad_norm=norm,
+            teacher_entropy=float(self.entropies.mean()) / self.steps,
+            teacher_entropy_heads=(self.entropies / self.steps).tolist(),
+            codes=self.config.heads.codes,
+            codes_used=self.used.sum(1).tolist(),
+            pictures_seen=self.steps * self.config.optim.batch_size,
+            head_shares=shares,
+            heads_effective=effective,
+            rank=effective_rank(representations),
+            skipped_steps=int(self.skipped),
+        )
+        self.steps = 0
+        for tensor in (self.sums, self.entropies, self.used, self.skipped):
+            tensor.zero_()
+        return row
+
+
+@torch.no_grad()
+def head_weights(config: Config, gamma: float, targets_umnc: Tensor) -> tuple[list[float], float]:
+    """Each head's mean weight over pictures, and how many heads a picture's weight amounts to.
+
+    For weightings that read the student the teacher stands in for it: the line needs no more.
+    """
+    m = config.heads.count
+    scheme = as_scheme(config.loss.weighting)
+    log_pt_nmc = targets_umnc[0].transpose(0, 1).log()
+    temperature = as_temperature(scheme, gamma, config.heads.codes)
+    weights = compact_weights(scheme, temperature, log_pt_nmc, log_pt_nmc)
+    weights = weights.mean(3) * (m if weights.shape[2] == 1 and not scheme.aligned else 1)
+    of_head = weights.sum(2) if weights.shape[1] == m else weights.sum(1)
+    of_head = of_head.expand(-1, m) if of_head.shape[1] == 1 else of_head
+    of_head = of_head / of_head.sum(1, keepdim=True)
+    effective = float(entropy(of_head.log()).exp().mean())
+    return of_head.mean(0).tolist(), effective
+
+
+@torch.no_grad()
+def effective_rank(representations: Tensor, most: int = 512) -> float:
+    """``exp(H[singular values])`` of up to ``most`` centred representations."""
+    x = representations[:most].float()
+    values = torch.linalg.svdvals(x - x.mean(0))
+    shares = values / values.sum().clamp_min(1e-12)
+    rank = float(torch.special.entr(shares).sum().exp())
+    return rank if math.isfinite(rank) else 0.0

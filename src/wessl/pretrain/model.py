@@ -1,0 +1,66 @@
+"""An encoder with its heads: what student and teacher both are, and how a config becomes one."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from wessl.config import Config
+from wessl.encoder.protocol import Encoder
+from wessl.encoder.vit import ViT
+from wessl.ensemble.heads import EnsembleHeads
+from wessl.run import build_encoder
+
+
+class Model(nn.Module):
+    """Views of ``n`` pictures in, cosines ``(V, M, N, C)`` out."""
+
+    def __init__(self, encoder: nn.Module, heads: EnsembleHeads):
+        super().__init__()
+        self.encoder, self.heads = encoder, heads
+
+    def represent(
+        self,
+        views: list[Tensor],
+        keep: list[Tensor | None] | None = None,
+        drop: list[Tensor | None] | None = None,
+    ) -> Tensor:
+        """``[CLS]`` of every view, ``(V n, dim)``, view-major. Only a ViT drops tokens or paths."""
+        if isinstance(self.encoder, ViT):
+            return torch.cat(self.encoder.cls(views, keep, drop))
+        encoder: Encoder = self.encoder  # type: ignore[assignment]
+        return torch.cat([encoder.cls(view) for view in views])
+
+    def score(self, representations: Tensor, n: int) -> Tensor:
+        return self.heads(representations).unflatten(1, (-1, n)).transpose(0, 1)
+
+
+def build_model(config: Config) -> Model:
+    """The student at its start; its random numbers come from the config's seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        encoder = build_encoder(config.encoder, config.channels)
+        heads = EnsembleHeads(
+            encoder.dim,  # type: ignore[arg-type]
+            config.heads.count,
+            config.heads.hidden_dim,
+            config.heads.depth,
+            config.heads.embed_dim,
+            config.heads.codes,
+            config.heads.share,
+            config.heads.batch_norm,
+            weight_norm=config.heads.code_length != "one",
+        )
+    if config.heads.code_length == "fixed" and heads.code_length is not None:
+        heads.code_length.requires_grad_(False)
+    return Model(encoder, heads)
+
+
+def teacher_of(student: Model) -> Model:
+    """A copy that never gets a gradient and computes without drop-path.
+
+    Its heads stay in training mode: MSN's batch norm normalises the teacher by its own batch too.
+    """
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    teacher.encoder.eval()
+    return teacher

@@ -1,0 +1,91 @@
+"""All device work of a training step, as two free functions: the compile units.
+
+The teacher turns the global views into targets; the student learns them from every other view.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wessl.config import LossConfig
+from wessl.ensemble.collective import Group
+from wessl.ensemble.loss import multiview_loss
+from wessl.ensemble.targets import Centering, me_max, sharpen, sinkhorn
+from wessl.pretrain.model import Model
+
+
+@dataclass
+class Views:
+    """One batch as the networks take it."""
+
+    n: int
+    """Pictures."""
+    teacher: list[Tensor]
+    """The teacher's views: one tensor a resolution, ``(views n, ch, h, w)``, view-major."""
+    student: list[Tensor]
+    keep: list[Tensor | None] | None = None
+    """Patches the student keeps of each of its tensors; None keeps all."""
+    drop: list[Tensor | None] | None = None
+    """Uniform draws for the student's drop-path."""
+
+
+@torch.no_grad()
+def teacher_logits(teacher: Model, views: list[Tensor], n: int) -> tuple[Tensor, Tensor]:
+    """Representations ``(U n, dim)`` and cosines ``(U, M, N, C)`` of the teacher's views."""
+    representations = teacher.represent(views)
+    return representations, teacher.score(representations, n)
+
+
+@torch.no_grad()
+def teacher_targets(
+    cosines_umnc: Tensor,
+    loss: LossConfig,
+    temperature: float | Tensor,
+    centering: Centering | None = None,
+    group: Group | None = None,
+) -> Tensor:
+    """Targets ``(U, M, N, C)``: all views of the batch re-normalised together, each head alone."""
+    u, m, n, c = cosines_umnc.shape
+    cosines = cosines_umnc.transpose(0, 1).reshape(m, u * n, c)
+    if loss.target == "sinkhorn":
+        targets = sinkhorn(cosines, temperature, group=group)
+    elif centering is not None:
+        targets = centering(cosines, temperature, group)
+    else:
+        targets = sharpen(cosines, temperature)
+    return targets.unflatten(1, (u, n)).transpose(0, 1)
+
+
+def teacher_step(
+    teacher: Model,
+    views: Views,
+    loss: LossConfig,
+    temperature: float | Tensor,
+    centering: Centering | None = None,
+    group: Group | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Targets and the cosines they came from, ``(U, M, N, C)``; representations ``(U n, dim)``."""
+    representations, cosines = teacher_logits(teacher, views.teacher, views.n)
+    return teacher_targets(cosines, loss, temperature, centering, group), cosines, representations
+
+
+def student_step(
+    student: Model,
+    views: Views,
+    targets_umnc: Tensor,
+    loss: LossConfig,
+    gamma: float | Tensor,
+    same_views: bool = True,
+    group: Group | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The loss to minimise, and its two parts for the log, ``(cross-entropy, me-max)``."""
+    representations = student.represent(views.student, views.keep, views.drop)
+    logits_vmnc = student.score(representations, views.n) / loss.student_temperature
+    cross_entropy = multiview_loss(logits_vmnc, targets_umnc, loss.weighting, gamma, same_views)
+    if loss.me_max == 0:
+        return cross_entropy, torch.stack([cross_entropy, cross_entropy.new_zeros(())]).detach()
+    probabilities = logits_vmnc.transpose(0, 1).flatten(1, 2).softmax(-1)
+    regulariser = me_max(probabilities, group=group)
+    total = cross_entropy + loss.me_max * regulariser
+    return total, torch.stack([cross_entropy, regulariser]).detach()

@@ -1,0 +1,147 @@
+"""Everything a run holds in memory, and the one step that moves it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wessl.config import Config, Options
+from wessl.data.cache import Batch
+from wessl.data.loader import Loader
+from wessl.ensemble.targets import Centering
+from wessl.errors import UserError
+from wessl.pretrain import optim
+from wessl.pretrain.batch import merge_pictures, prepare, shares_views, split
+from wessl.pretrain.meter import Meter
+from wessl.pretrain.model import build_model, teacher_of
+from wessl.pretrain.schedules import Now, schedule
+from wessl.pretrain.step import Views, student_step, teacher_logits, teacher_targets
+
+Normalisation = tuple[list[float], list[float]]
+
+
+class Trainer:
+    """Student, teacher, optimiser and where they are: ``step`` is the next step to do."""
+
+    def __init__(
+        self,
+        config: Config,
+        options: Options,
+        loader: Loader,
+        normalisation: Normalisation,
+        init: dict[str, Tensor] | None = None,
+    ):
+        self.config, self.options, self.loader = config, options, loader
+        self.mean, self.std = normalisation
+        self.device = loader.device
+        self.steps_per_epoch = loader.steps_per_epoch
+        self.steps = max(1, round(config.optim.epochs * self.steps_per_epoch))
+        student = build_model(config)
+        if init is not None:
+            load_strictly(student.encoder, init)
+        self.student = student.to(self.device).train()
+        self.teacher = teacher_of(self.student)
+        self.centering = (
+            Centering(config.heads.count, config.heads.codes, config.loss.center_momentum)
+            if config.loss.target == "centering"
+            else None
+        )
+        if self.centering is not None:
+            self.centering.to(self.device)
+        self.optimizer = optim.build_optimizer(self.student, config.optim)
+        self.trained = [p for p in self.student.parameters() if p.requires_grad]
+        self.meter = Meter(config, self.device)
+        self.step, self.seconds, self.skipped = 0, 0.0, 0
+        on = options.compile == "on" or (options.compile == "auto" and self.device.type == "cuda")
+        self.student_step = torch.compile(student_step) if on else student_step
+        self.teacher_logits = torch.compile(teacher_logits) if on else teacher_logits
+
+    def now(self) -> Now:
+        return schedule(
+            self.step,
+            self.steps,
+            self.steps_per_epoch,
+            self.config.optim,
+            self.config.loss,
+            self.config.heads.codes,
+        )
+
+    def train_step(self, views: Views) -> tuple[Tensor, Tensor]:
+        """One optimiser step; returns the targets and the teacher's representations."""
+        config, now = self.config, self.now()
+        temperature, gamma = self._scalar(now.teacher_temperature), self._scalar(now.gamma)
+        parts = split(views, config.optim.accumulate)
+        with self._autocast():
+            taught = [self.teacher_logits(self.teacher, part.teacher, part.n) for part in parts]
+            cosines = merge_pictures([c for _, c in taught])
+            # Over the whole batch, however many parts it is computed in.
+            targets = teacher_targets(cosines, config.loss, temperature, self.centering)
+        losses = []
+        for part, target in zip(parts, targets.chunk(len(parts), 2), strict=True):
+            with self._autocast():
+                loss, terms = self.student_step(
+                    self.student, part, target, config.loss, gamma, shares_views(config)
+                )
+            (loss / len(parts)).backward()
+            losses.append(torch.cat([terms, loss.detach()[None]]))
+        mean = torch.stack(losses).mean(0)
+        if now.codes_frozen:
+            for parameter in (self.student.heads.codebook, self.student.heads.code_length):
+                if parameter is not None:
+                    parameter.grad = None
+        norm = optim.clip_gradients(self.trained, config.optim.clip, config.optim.clip_each)
+        finite = mean.isfinite().all() & norm.isfinite()
+        optim.set_schedule(self.optimizer, now)
+        optim.optimizer_step(self.optimizer, finite)
+        optim.update_teacher(self.teacher, self.student, now.momentum, config.heads.follow_codebook)
+        self.meter.add(self.step, mean[:2], mean[2], norm, finite, targets, cosines)
+        self.step += 1
+        return targets, taught[-1][0]
+
+    def prepare(self, indices: Tensor, batch: Batch) -> Views:
+        return prepare(batch, indices, self.config, self.student, self.step, self.mean, self.std)
+
+    def _autocast(self) -> torch.autocast:
+        enabled = self.config.precision == "bf16"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+
+    def _scalar(self, value: float) -> Tensor:
+        # A tensor, so that a compiled step does not take a schedule's value for a constant.
+        return torch.tensor(value, device=self.device)
+
+    def state(self) -> dict[str, Any]:
+        return dict(
+            step=self.step,
+            seconds=self.seconds,
+            skipped=self.skipped,
+            student=self.student.state_dict(),
+            teacher=self.teacher.state_dict(),
+            centering=None if self.centering is None else self.centering.state_dict(),
+            optimizer=self.optimizer.state_dict(),
+        )
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.step, self.seconds, self.skipped = state["step"], state["seconds"], state["skipped"]
+        self.student.load_state_dict(state["student"])
+        self.teacher.load_state_dict(state["teacher"])
+        if self.centering is not None:
+            self.centering.load_state_dict(state["centering"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def load_strictly(encoder: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Loads given encoder weights, all of them and nothing else, or says exactly what differs."""
+    own = encoder.state_dict()
+    missing, extra = sorted(own.keys() - weights), sorted(weights.keys() - own.keys())
+    shapes = [
+        f"{name} is {tuple(weights[name].shape)}, not {tuple(own[name].shape)}"
+        for name in own.keys() & weights
+        if weights[name].shape != own[name].shape
+    ]
+    if missing or extra or shapes:
+        parts = [f"missing {missing[:5]}"] * bool(missing) + [f"unknown {extra[:5]}"] * bool(extra)
+        raise UserError(
+            f"--init does not fit this encoder: {'; '.join(parts + sorted(shapes)[:5])}. "
+            "Choose the encoder these weights belong to (--encoder.size, --encoder.patch-size)"
+        )
+    encoder.load_state_dict(weights)

@@ -1,0 +1,189 @@
+"""Run folders: the one place that knows their layout.
+
+::
+
+    RUN/config.json           everything that made the run, resolved, with versions and command
+    RUN/metrics.jsonl         one line of numbers every so many steps
+    RUN/train.log             what was printed, and more
+    RUN/checkpoints/          the last few states, each with its checksum
+    RUN/encoder.safetensors   the teacher encoder, and encoder.json which says what it is
+    RUN/results/*.json        measurements, each with its protocol
+
+Every file is written beside its name and then moved there, so a reader never sees half a file.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from wessl.config import EncoderConfig
+from wessl.encoder.conv import ConvNet
+from wessl.encoder.vit import ViT
+from wessl.errors import UserError
+
+State = dict[str, Any]
+
+
+class Run:
+    """A run folder.
+
+    >>> import tempfile
+    >>> run = Run.create(tempfile.mkdtemp() + "/run", {"config": {"seed": 0}})
+    >>> run.read_config()["config"]
+    {'seed': 0}
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: str | Path, header: State) -> "Run":
+        run = cls(path)
+        try:
+            run.checkpoints.mkdir(parents=True, exist_ok=True)
+            write_json(run.path / "config.json", header)
+        except OSError as error:
+            raise UserError(f"--out {path}: cannot be written ({error.strerror})") from error
+        return run
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def results(self) -> Path:
+        return self.path / "results"
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "config.json").exists()
+
+    def read_config(self) -> State:
+        path = self.path / "config.json"
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:
+            raise UserError(f"{self.path} is not a run folder: it has no config.json") from None
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path} is damaged ({error}); restore it or use a new --out") from None
+
+    def log(self, line: str) -> None:
+        with (self.path / "train.log").open("a") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+
+    def add_metrics(self, row: State) -> None:
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def read_metrics(self) -> list[State]:
+        """All rows; of a step written twice (before and after a kill) the later row counts."""
+        path = self.path / "metrics.jsonl"
+        rows = {}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # the line a kill cut short; its step was written again
+            rows[(row.get("step"), "probe" in row)] = row
+        return sorted(rows.values(), key=lambda row: row["step"])
+
+    def save_checkpoint(self, step: int, state: State, keep: int) -> Path:
+        """Writes ``step-N.pt`` with its checksum, then removes all but the last ``keep``."""
+        path = self.checkpoints / f"step-{step:09d}.pt"
+        write_whole(path, lambda temporary: torch.save(state, temporary))
+        write_json(path.with_suffix(".json"), {"step": step, "sha256": sha256(path)})
+        for old in sorted(self.checkpoints.glob("step-*.pt"))[:-keep]:
+            old.with_suffix(".json").unlink(missing_ok=True)
+            old.unlink()
+        return path
+
+    def load_checkpoint(self, device: str | torch.device = "cpu") -> State | None:
+        """The newest whole checkpoint, or None; damaged ones are passed over and logged."""
+        for path in sorted(self.checkpoints.glob("step-*.pt"), reverse=True):
+            problem = damage(path)
+            if problem is None:
+                return torch.load(path, map_location=device, weights_only=True)
+            self.log(f"checkpoint {path.name} passed over: {problem}")
+        return None
+
+    def save_encoder(self, state: dict[str, Tensor], description: State) -> None:
+        """The encoder's weights under timm's names, and what is needed to use them."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+        path = self.path / "encoder.safetensors"
+        write_whole(path, lambda temporary: save_file(tensors, temporary))
+        write_json(self.path / "encoder.json", description)
+
+    def load_encoder(self) -> tuple[dict[str, Tensor], State]:
+        weights, description = self.path / "encoder.safetensors", self.path / "encoder.json"
+        if not weights.exists() or not description.exists():
+            raise UserError(f"{self.path} holds no finished encoder; run `wessl pretrain` on it")
+        return load_file(weights), json.loads(description.read_text())
+
+    def save_result(self, name: str, result: State) -> Path:
+        self.results.mkdir(exist_ok=True)
+        path = self.results / f"{name}.json"
+        write_json(path, result)
+        return path
+
+    def read_results(self) -> Iterator[tuple[str, State]]:
+        for path in sorted(self.results.glob("*.json")) if self.results.exists() else ():
+            yield path.stem, json.loads(path.read_text())
+
+
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
+    """Calls ``write`` on a temporary name and moves the file into place only when it is on disk."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, RuntimeError) as error:  # torch.save reports a full disk as RuntimeError
+        raise OSError(f"could not write {path}: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    text = json.dumps(value, indent=2) + "\n"
+    write_whole(path, lambda temporary: temporary.write_text(text))
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def damage(checkpoint: Path) -> str | None:
+    """Why a checkpoint cannot be trusted, or None."""
+    try:
+        recorded = json.loads(checkpoint.with_suffix(".json").read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return "its checksum is missing: the run was stopped while writing it"
+    if recorded["sha256"] != sha256(checkpoint):
+        return "its contents do not match its checksum"
+    return None
+
+
+def build_encoder(config: EncoderConfig, channels: int) -> nn.Module:
+    """The encoder an ``encoder.json`` or a config describes, at its random start."""
+    if config.kind == "conv":
+        return ConvNet(config.widths, channels)
+    return ViT(
+        config.size,
+        config.patch_size,
+        config.image_size,
+        channels,
+        config.drop_path,
+        config.dim,
+        config.depth,
+        config.heads,
+    )
