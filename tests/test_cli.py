@@ -33,11 +33,26 @@ def test_import_wessl_imports_no_plotting_or_science():
 
 
 def test_every_public_name_is_there():
-    assert set(wessl.__all__) == {"__version__", *wessl._HOMES}
+    assert set(wessl.__all__) == {"__version__", *wessl._HOMES, *wessl._VERBS}
     for name in wessl.__all__:
         assert getattr(wessl, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         wessl.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "import wessl",
+        "import wessl.pretrain.loop",
+        "import wessl.pretrain.loop as loop; import wessl; loop.train",
+        "from wessl.pretrain import loop; import wessl; loop.train",
+    ],
+)
+def test_the_verb_pretrain_and_the_room_of_that_name_live_together(way):
+    call = "try:\n    wessl.pretrain('/nowhere', '/tmp/x')\nexcept wessl.UserError: print('ok')"
+    done = python(f"{way}\n{call}")
+    assert done.stdout == "ok\n", done.stderr
 
 
 @pytest.mark.parametrize("command", [["-m", "wessl"], ["-m", "wessl", "--help"]])

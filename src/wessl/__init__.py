@@ -3,7 +3,9 @@
 The public names below load on first use, so that ``import wessl`` and ``wessl --help`` stay quick.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from wessl._version import __version__
@@ -21,25 +23,38 @@ _HOMES = {
     "ConvNet": "wessl.encoder.conv",
     "Encoder": "wessl.encoder.protocol",
     "ViT": "wessl.encoder.vit",
+    "Run": "wessl.run",
+    "UserError": "wessl.errors",
+    "knn": "wessl.evaluate.knn",
+    "load": "wessl.evaluate.features",
+    "logistic": "wessl.evaluate.logistic",
 }
+_VERBS = ("pretrain",)
 
 __all__ = [
     "Centering",
     "ConvNet",
     "Encoder",
     "EnsembleHeads",
+    "Run",
+    "UserError",
     "ViT",
     "Weighting",
     "__version__",
     "ensemble_loss",
     "ensemble_weights",
+    "knn",
+    "load",
+    "logistic",
     "me_max",
     "multiview_loss",
+    "pretrain",
     "sharpen",
     "sinkhorn",
 ]
 
 if TYPE_CHECKING:
+    from wessl.api import pretrain
     from wessl.encoder.conv import ConvNet
     from wessl.encoder.protocol import Encoder
     from wessl.encoder.vit import ViT
@@ -47,9 +62,16 @@ if TYPE_CHECKING:
     from wessl.ensemble.loss import ensemble_loss, multiview_loss
     from wessl.ensemble.targets import Centering, me_max, sharpen, sinkhorn
     from wessl.ensemble.weighting import Weighting, ensemble_weights
+    from wessl.errors import UserError
+    from wessl.evaluate.features import load
+    from wessl.evaluate.knn import knn
+    from wessl.evaluate.logistic import logistic
+    from wessl.run import Run
 
 
 def __getattr__(name: str) -> Any:
+    if name in _VERBS:
+        return import_module(f"wessl.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'wessl' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
@@ -59,3 +81,23 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Room(ModuleType):
+    """A room that shares its name with a verb: ``wessl.pretrain(...)`` is the verb."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        verb = self.__name__.removeprefix("wessl.")
+        return getattr(import_module("wessl.api"), verb)(*args, **options)
+
+
+class _Package(ModuleType):
+    """Makes such a room callable the moment it is imported, by whichever path."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _VERBS and type(value) is ModuleType:
+            value.__class__ = _Room
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

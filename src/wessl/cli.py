@@ -2,21 +2,19 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 from wessl._version import __version__
 from wessl.errors import UserError
 
 
 class Verb(NamedTuple):
-    """Where a verb lives (``module:function``, taking the rest of the words), and its one line."""
+    """The function that does it, given the rest of the words, and its one line."""
 
-    home: str
+    run: Callable[[list[str]], None]
     line: str
-
-
-VERBS: dict[str, Verb] = {}
 
 
 def help_text() -> str:
@@ -26,7 +24,7 @@ def help_text() -> str:
         "usage: wessl VERB [...]      wessl VERB --help explains one",
         "",
         *(f"  {name:<10} {verb.line}" for name, verb in VERBS.items()),
-        *([""] if VERBS else []),
+        "",
         "  --version  print the version",
         "  --help     print this",
     ]
@@ -42,18 +40,86 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     if words[0] in ("-V", "--version"):
         print(f"wessl {__version__}")
         sys.exit(0)
-    name, rest = words[0], words[1:]
-    if name not in VERBS:
-        fail(f"unknown verb {name!r}; choose one of {', '.join(VERBS) or '(none yet)'}")
-    module, function = VERBS[name].home.split(":")
-    run: Callable[[list[str]], None] = getattr(import_module(module), function)
+    if words[0] not in VERBS:
+        fail(f"unknown verb {words[0]!r}; choose one of {', '.join(VERBS)}")
     try:
-        run(rest)
+        VERBS[words[0]].run(words[1:])
     except UserError as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.exit(0)
 
 
 def fail(message: str) -> NoReturn:
     print(f"wessl: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+def pretrain(words: list[str]) -> None:
+    """Two passes over the words: first which recipe and data, then settings on top of it."""
+    import tyro
+
+    from wessl.config import Config, Options
+
+    @dataclass(frozen=True)
+    class Pretrain:
+        """Train an encoder on unlabelled pictures. The same command again resumes."""
+
+        data: Annotated[str, tyro.conf.Positional]
+        """A folder of pictures, a text file of paths, an .npz, or builtin://digits."""
+        out: str
+        """The run folder to write."""
+        recipe: str = "auto"
+        """auto; a method sized to the data (dino-star-ent); or as published (.../vits16)."""
+        budget: str | None = None
+        """Time to fit in, such as 20m or 2h."""
+        options: tyro.conf.OmitArgPrefixes[Options] = field(default_factory=Options)
+
+    if any(word in ("-h", "--help") for word in words):
+        show_help(Pretrain, Config)
+    asked, rest = tyro.cli(Pretrain, args=words, prog="wessl pretrain", return_unknown_args=True)
+    api: Any = import_module("wessl.api")
+    loop: Any = import_module("wessl.pretrain.loop")
+    console = import_module("wessl.pretrain.console").Console()
+
+    def change(config: Config) -> Config:
+        return tyro.cli(Config, args=rest, default=config, prog="wessl pretrain DATA --out RUN")
+
+    request = dict(recipe=asked.recipe, budget=asked.budget, changes=rest)
+    try:
+        run = api.pretrain_with(asked.data, asked.out, asked.options, request, change, console)
+    except loop.Interrupted as stopped:
+        print(f"wessl: {stopped}; the same command goes on from there", file=sys.stderr)
+        sys.exit(128 + stopped.signum)
+    print(f"encoder: {run.path / 'encoder.safetensors'}")
+
+
+def show_help(*parts: Any) -> NoReturn:
+    """The flags of the verb and of the config in one page, with the default recipe's values."""
+    import tyro
+
+    everything = tyro.conf.OmitArgPrefixes
+    verb, config = parts
+
+    @dataclass(frozen=True)
+    class All:
+        verb: everything[verb]  # type: ignore[valid-type]
+        config: everything[config] = field(default_factory=config)  # type: ignore[valid-type]
+
+    All.__doc__ = verb.__doc__
+    tyro.cli(All, args=["--help"], prog="wessl pretrain")
+    sys.exit(0)
+
+
+def demo(words: list[str]) -> None:
+    import tyro
+
+    run: Any = import_module("wessl.demo")
+    tyro.cli(run.demo, args=words, prog="wessl demo")
+
+
+VERBS = {
+    "demo": Verb(demo, "learn from built-in pictures and show what was learnt (minutes, no GPU)"),
+    "pretrain": Verb(pretrain, "train an encoder on a folder of pictures"),
+}

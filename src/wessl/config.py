@@ -112,7 +112,8 @@ class OptimConfig:
     freeze_codes_epochs: float = 0
     """Epochs during which the codebook does not move (original DINO)."""
     accumulate: int = 1
-    """Parts a batch is split into, to save memory."""
+    """Parts a batch is split into, to save memory. Sinkhorn and centring still see the whole batch;
+    mean-entropy maximisation and batch norm see a part."""
 
 
 @dataclass(frozen=True)
@@ -166,24 +167,47 @@ def to_dict(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
-def from_dict(kind: Any, values: Any) -> Any:
-    """Rebuilds a dataclass tree from what ``to_dict`` and JSON made of it; strict about names."""
-    if values is None:
-        return None
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        hints = typing.get_type_hints(kind)
-        unknown = set(values) - {f.name for f in dataclasses.fields(kind)}
-        if unknown:
-            raise UserError(f"config: unknown field {sorted(unknown)[0]!r} in {kind.__name__}")
-        return kind(**{name: from_dict(hints[name], value) for name, value in values.items()})
+def from_dict(kind: Any, values: Any, name: str = "config") -> Any:
+    """Rebuilds a dataclass tree from what ``to_dict`` and JSON made of it; strict about it."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is tuple:
-        kinds = arguments if Ellipsis not in arguments else (arguments[0],) * len(values)
-        return tuple(from_dict(k, v) for k, v in zip(kinds, values, strict=True))
     if origin in (typing.Union, types.UnionType):
-        (real,) = [a for a in arguments if a is not type(None)]
-        return from_dict(real, values)
+        if values is None:
+            return None
+        (kind,) = [a for a in arguments if a is not type(None)]
+        return from_dict(kind, values, name)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if isinstance(values, kind):
+            return values
+        fields, hints = field_names(kind), typing.get_type_hints(kind)
+        if not isinstance(values, dict):
+            choices = ", ".join(f"{name}.{field}" for field in fields)
+            raise UserError(f"{name} is a group of settings: set one of {choices}")
+        for key in values:
+            if key not in fields:
+                raise UserError(f"{name}: unknown field {key!r} in {kind.__name__}")
+        return kind(**{k: from_dict(hints[k], v, f"{name}.{k}") for k, v in values.items()})
+    if origin is tuple and isinstance(values, (list, tuple)):
+        kinds = arguments if Ellipsis not in arguments else (arguments[0],) * len(values)
+        if len(kinds) == len(values):
+            return tuple(from_dict(k, v, name) for k, v in zip(kinds, values, strict=True))
+    if not _fits(kind, values):
+        choices = f"one of {', '.join(map(repr, arguments))}"
+        wanted = choices if origin is Literal else getattr(kind, "__name__", kind)
+        raise UserError(f"{name} must be {wanted}, got {values!r}")
     return values
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    """Whether a plain value is of a kind; a whole number is a float too, a boolean is no number."""
+    if typing.get_origin(kind) is Literal:
+        return value in typing.get_args(kind)
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def field_names(config: Any) -> list[str]:
+    return [f.name for f in dataclasses.fields(config)] if dataclasses.is_dataclass(config) else []
 
 
 def override(config: Config, changes: dict[str, Any]) -> Config:
@@ -198,11 +222,9 @@ def override(config: Config, changes: dict[str, Any]) -> Config:
 
 
 def _locate(config: Any, name: str) -> list[str]:
-    if "." in name or hasattr(config, name):
+    if "." in name or name in field_names(config):
         return name.split(".")
-    parts = [f.name for f in dataclasses.fields(config)]
-    homes = [part for part in parts if hasattr(getattr(config, part), name)]
-    homes = [h for h in homes if dataclasses.is_dataclass(getattr(config, h))]
+    homes = [p for p in field_names(config) if name in field_names(getattr(config, p))]
     if len(homes) == 1:
         return [homes[0], name]
     if homes:
@@ -211,11 +233,14 @@ def _locate(config: Any, name: str) -> list[str]:
     raise UserError(f"unknown setting {name!r}; see `wessl pretrain --help` for all of them")
 
 
-def _set(config: Any, path: list[str], value: Any) -> Any:
+def _set(config: Any, path: list[str], value: Any, prefix: str = "") -> Any:
     name, rest = path[0], path[1:]
-    if not hasattr(config, name):
-        raise UserError(f"unknown setting {name!r} in {type(config).__name__}")
-    new = _set(getattr(config, name), rest, value) if rest else value
+    if name not in field_names(config):
+        raise UserError(f"unknown setting {name!r} in {prefix.rstrip('.') or 'the config'}")
+    if rest:
+        new = _set(getattr(config, name), rest, value, f"{prefix}{name}.")
+    else:
+        new = from_dict(typing.get_type_hints(type(config))[name], value, prefix + name)
     return dataclasses.replace(config, **{name: new})
 
 
@@ -227,9 +252,8 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, An
             name = f"{prefix}.{key}" if prefix else key
             found += differences(old.get(key), new.get(key), name)
         return found
-    same = list(old) == list(new) if _both_sequences(old, new) else old == new
-    return [] if same else [(prefix, old, new)]
-
-
-def _both_sequences(a: Any, b: Any) -> bool:
-    return isinstance(a, (list, tuple)) and isinstance(b, (list, tuple))
+    sequences = isinstance(old, (list, tuple)) and isinstance(new, (list, tuple))
+    if sequences and len(old) == len(new):  # JSON makes lists of tuples, at any depth
+        numbered = enumerate(zip(old, new, strict=True))
+        return [d for i, (a, b) in numbered for d in differences(a, b, f"{prefix}.{i}")]
+    return [] if old == new else [(prefix, old, new)]

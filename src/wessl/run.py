@@ -12,8 +12,10 @@
 Every file is written beside its name and then moved there, so a reader never sees half a file.
 """
 
+import contextlib
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -21,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from wessl.config import EncoderConfig
+from wessl.config import EncoderConfig, to_dict
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
@@ -51,7 +54,9 @@ class Run:
             run.checkpoints.mkdir(parents=True, exist_ok=True)
             write_json(run.path / "config.json", header)
         except OSError as error:
-            raise UserError(f"--out {path}: cannot be written ({error.strerror})") from error
+            raise UserError(
+                f"--out {path}: cannot be written ({error.strerror or error})"
+            ) from error
         return run
 
     @property
@@ -72,25 +77,29 @@ class Run:
             return json.loads(path.read_text())
         except FileNotFoundError:
             raise UserError(f"{self.path} is not a run folder: it has no config.json") from None
-        except json.JSONDecodeError as error:
+        except ValueError as error:  # not JSON, or not even text
             raise UserError(f"{path} is damaged ({error}); restore it or use a new --out") from None
 
     def log(self, line: str) -> None:
-        with (self.path / "train.log").open("a") as file:
+        # A full disk is said by whoever needs the space; it must not stop the run from here.
+        with contextlib.suppress(OSError), (self.path / "train.log").open("a") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
 
     def add_metrics(self, row: State) -> None:
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        with (self.path / "metrics.jsonl").open("a+b") as file:
+            # A line that a kill cut short must not swallow the one after it.
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            cut = file.read(1) not in (b"", b"\n")
+            file.write(b"\n" * cut + json.dumps(row).encode() + b"\n")
 
     def read_metrics(self) -> list[State]:
         """All rows; of a step written twice (before and after a kill) the later row counts."""
         path = self.path / "metrics.jsonl"
         rows = {}
-        for line in path.read_text().splitlines() if path.exists() else ():
+        for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
+            except ValueError:
                 continue  # the line a kill cut short; its step was written again
             rows[(row.get("step"), "probe" in row)] = row
         return sorted(rows.values(), key=lambda row: row["step"])
@@ -98,9 +107,14 @@ class Run:
     def save_checkpoint(self, step: int, state: State, keep: int) -> Path:
         """Writes ``step-N.pt`` with its checksum, then removes all but the last ``keep``."""
         path = self.checkpoints / f"step-{step:09d}.pt"
+        for left_by_a_kill in self.checkpoints.glob(".step-*.tmp"):
+            left_by_a_kill.unlink()
         write_whole(path, lambda temporary: torch.save(state, temporary))
         write_json(path.with_suffix(".json"), {"step": step, "sha256": sha256(path)})
-        for old in sorted(self.checkpoints.glob("step-*.pt"))[:-keep]:
+        # A checkpoint of a later step is one that was damaged and passed over.
+        known = sorted(self.checkpoints.glob("step-*.pt"))
+        kept = [old for old in known if old <= path][-max(1, keep) :]
+        for old in (old for old in known if old not in kept):
             old.with_suffix(".json").unlink(missing_ok=True)
             old.unlink()
         return path
@@ -146,7 +160,7 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-    except (OSError, RuntimeError) as error:  # torch.save reports a full disk as RuntimeError
+    except (OSError, RuntimeError, SafetensorError) as error:  # a full disk has three names here
         raise OSError(f"could not write {path}: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)
@@ -166,9 +180,12 @@ def damage(checkpoint: Path) -> str | None:
     """Why a checkpoint cannot be trusted, or None."""
     try:
         recorded = json.loads(checkpoint.with_suffix(".json").read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        known = recorded["sha256"]
+    except FileNotFoundError:
         return "its checksum is missing: the run was stopped while writing it"
-    if recorded["sha256"] != sha256(checkpoint):
+    except (ValueError, LookupError, TypeError):
+        return "its checksum is damaged"
+    if known != sha256(checkpoint):
         return "its contents do not match its checksum"
     return None
 
@@ -186,4 +203,44 @@ def build_encoder(config: EncoderConfig, channels: int) -> nn.Module:
         config.dim,
         config.depth,
         config.heads,
+    )
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], State]:
+    """Encoder weights from a file: ours with its ``encoder.json``, or any ViT with timm's names."""
+    if not path.exists():
+        raise UserError(f"{path} does not exist; give a run folder or a .safetensors/.pth file")
+    try:
+        state = load_file(path) if path.suffix == ".safetensors" else _torch_file(path)
+    except Exception as error:
+        raise UserError(f"{path} cannot be read as weights: {error}") from error
+    beside = path.with_name("encoder.json")
+    if path.name == "encoder.safetensors" and beside.exists():
+        return state, json.loads(beside.read_text())
+    return state, describe_vit(state, path)
+
+
+def _torch_file(path: Path) -> dict[str, Tensor]:
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def describe_vit(state: dict[str, Tensor], path: Path) -> State:
+    """The config a ViT's tensors imply; its heads are 64 wide, as in every named size."""
+    try:
+        dim, channels, patch, _ = state["patch_embed.proj.weight"].shape
+        side = math.isqrt(state["pos_embed"].shape[1] - 1)
+        depth = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))
+    except (KeyError, ValueError):
+        raise UserError(f"{path} holds no ViT with timm's names (patch_embed, blocks.0)") from None
+    config = EncoderConfig(
+        patch_size=patch, image_size=side * patch, dim=dim, depth=depth, heads=max(1, dim // 64)
+    )
+    return dict(
+        encoder=to_dict(config),
+        channels=channels,
+        mean=[0.485, 0.456, 0.406] if channels == 3 else [0.5] * channels,
+        std=[0.229, 0.224, 0.225] if channels == 3 else [0.25] * channels,
+        image_size=side * patch,
+        resize=round(side * patch * 256 / 224),
     )

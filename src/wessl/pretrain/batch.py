@@ -1,5 +1,6 @@
 """From pictures on the device to the views, masks and drop-path draws of one step."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -25,7 +26,8 @@ def prepare(
     std: list[float],
 ) -> Views:
     """All a step sees of ``n`` pictures; a pure function of seed, step and pictures."""
-    n, device = len(indices), batch.pixels.device
+    n = len(indices)
+    indices = indices.to(batch.pixels.device, non_blocking=True)  # or each use of them would wait
     tensors = make_views(batch, indices, config.views, config.seed, step, mean, std)
     teacher_views = sum(role != "local" for role in config.views.roles)
     first = tensors[0]
@@ -34,7 +36,6 @@ def prepare(
         rest = first[teacher_views * n :]
         of_student = [rest, *tensors[1:]] if len(rest) else tensors[1:]
     views = Views(n, [first[: teacher_views * n]], of_student)
-    indices = indices.to(device)
     if isinstance(student.encoder, ViT):
         keep = mask(indices, config, student.encoder, step, of_student[0])
         views.keep = None if keep is None else [keep, *[None] * (len(of_student) - 1)]
@@ -42,6 +43,14 @@ def prepare(
     elif config.loss.mask > 0:
         raise UserError("--loss.mask drops patches, which only --encoder.kind vit has; set it to 0")
     return views
+
+
+def check_views(config: Config) -> None:
+    """``prepare`` cuts the teacher's views off one tensor, and either all or none are shared."""
+    kinds = {(crop.role, crop.size) for crop in config.views.crops if crop.role != "local"}
+    if len(kinds) > 1:
+        found = ", ".join(f"{role} {size}" for role, size in sorted(kinds))
+        raise UserError(f"--views: the teacher's views must be of one role and size, got {found}")
 
 
 def shares_views(config: Config) -> bool:
@@ -55,7 +64,7 @@ def mask(indices: Tensor, config: Config, vit: ViT, step: int, images: Tensor) -
         return None
     p = vit.patch_size
     patches = (images.shape[2] // p) * (images.shape[3] // p)
-    kept = int(patches * (1 - config.loss.mask))
+    kept = math.floor(patches * (1 - config.loss.mask) + 1e-9)  # 20 (1 - 0.9) is 2, not 1.99...
     if kept < 1:
         raise UserError(f"--loss.mask {config.loss.mask} leaves no patch of {patches}")
     count = len(images) // len(indices)

@@ -6,6 +6,7 @@ Reads only the rows of metrics, so a finding can be traced to the numbers it cam
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import Any
 
 Row = dict[str, Any]
@@ -24,31 +25,33 @@ class Finding:
         return f"{self.words} (since step {self.since}). Try: {self.remedy}."
 
 
-def one_code(row: Row, history: list[Row]) -> bool:
+def one_code(row: Row, best_rank: float) -> bool:
     """Half of the heads or more put nearly every picture into the same few codes."""
     possible = min(row["codes"], row["pictures_seen"])
-    used = sorted(row["codes_used"])[len(row["codes_used"]) // 2]
+    used = sorted(row["codes_used"])[(len(row["codes_used"]) - 1) // 2]
     return used <= max(1, 0.02 * possible) and possible >= 8
 
 
-def uniform(row: Row, history: list[Row]) -> bool:
-    """The student predicts nothing: its loss sits at ln c, or the teacher's entropy does."""
+def uniform(row: Row, best_rank: float) -> bool:
+    """Nothing is predicted: both the teacher's entropy and the student's loss sit at ln c."""
     ln_c = math.log(row["codes"])
     return row["epoch"] >= 1 and min(row["cross_entropy"], row["teacher_entropy"]) > 0.985 * ln_c
 
 
-def dead_heads(row: Row, history: list[Row]) -> bool:
+def dead_heads(row: Row, best_rank: float) -> bool:
     shares = row["head_shares"]
     return len(shares) > 1 and min(shares) < 0.1 / len(shares)
 
 
-def falling_rank(row: Row, history: list[Row]) -> bool:
-    """Representations use under half the directions they once used, or hardly any."""
-    best = max(old["rank"] for old in history)
-    return row["rank"] < 2 or row["rank"] < 0.5 * best
+def falling_rank(row: Row, best_rank: float) -> bool:
+    """Representations use hardly any directions, or a fifth of those they once used.
+
+    Half would be too much to ask: a random encoder scatters, and a good one keeps what matters.
+    """
+    return row["rank"] < 2 or row["rank"] < 0.2 * best_rank
 
 
-def nonfinite(row: Row, history: list[Row]) -> bool:
+def nonfinite(row: Row, best_rank: float) -> bool:
     return row["skipped_steps"] > 0
 
 
@@ -59,7 +62,7 @@ def _dead(row: Row) -> str:
     return f"{which} hardly any weight in the loss"
 
 
-Rule = tuple[str, Callable[[Row, list[Row]], bool], Callable[[Row], str], str]
+Rule = tuple[str, Callable[[Row, float], bool], Callable[[Row], str], str]
 RULES: list[Rule] = [
     (
         "one-code",
@@ -96,13 +99,17 @@ RULES: list[Rule] = [
 ]
 
 
+def breaks(rule: Callable[[Row, float], bool]) -> Callable[[tuple[Row, float]], bool]:
+    return lambda row_and_best: rule(*row_and_best)
+
+
 def examine(history: list[Row]) -> list[Finding]:
     """What is wrong in the last rows of a run; nothing, for a healthy one."""
+    ranks = (row["rank"] if math.isfinite(row["rank"]) else 0.0 for row in history)
+    latest_first = list(zip(history, accumulate(ranks, max), strict=True))[::-1]
     findings = []
     for kind, rule, words, remedy in RULES:
-        bad = [rule(row, history[: i + 1]) for i, row in enumerate(history)]
-        run = next((n for n, ok in enumerate(reversed(bad)) if not ok), len(bad))
-        needed = 1 if kind == "nonfinite" else PATIENCE
-        if run >= needed:
-            findings.append(Finding(kind, history[-run]["step"], words(history[-1]), remedy))
+        bad = [row for row, _ in takewhile(breaks(rule), latest_first)]
+        if len(bad) >= (1 if kind == "nonfinite" else PATIENCE):
+            findings.append(Finding(kind, bad[-1]["step"], words(bad[0]), remedy))
     return findings

@@ -13,9 +13,10 @@ from torch import nn
 
 from wessl.errors import UserError
 from wessl.pretrain.health import Finding, examine
+from wessl.pretrain.replay import first_nonfinite
 from wessl.pretrain.schedules import Now
 from wessl.pretrain.trainer import Trainer
-from wessl.run import Run
+from wessl.run import Run, write_whole
 
 Probe = Callable[[nn.Module], dict[str, float]]
 Report = Callable[[dict[str, Any]], None]
@@ -54,8 +55,7 @@ def train(
                 row = clock.row(now) | trainer.meter.read(now.gamma, targets, representations)
                 trainer.skipped += int(row["skipped_steps"])
                 history.append(row)
-                run.add_metrics(row)
-                report(row)
+                record(row, run, report)
                 spoken = speak(examine(history), spoken, run, report)
                 give_up_on_nonfinite(trainer, run)
             if probe is not None and (
@@ -63,16 +63,27 @@ def train(
             ):
                 result = dict(step=step, epoch=step / trainer.steps_per_epoch)
                 result |= {"probe": probe(trainer.teacher.encoder)}  # type: ignore[dict-item]
-                run.add_metrics(result)
-                report(result)
+                record(result, run, report)
                 clock.restart()
-            stop = signals.pop() if signals else None
-            if stop or last or clock.since_save() > options.save_every:
+            asked = signals.pop() if signals else None
+            stop = asked if asked != signal.SIGUSR1 else None
+            if asked or last or clock.since_save() > options.save_every:
                 trainer.seconds += clock.lap()
                 save(trainer, run, report, must=bool(stop) or last)
-            if stop in (signal.SIGINT, signal.SIGTERM) and not last:
+            if stop and not last:
                 raise Interrupted(stop, step)
-    run.save_encoder(trainer.teacher.encoder.state_dict(), describe())
+    try:
+        run.save_encoder(trainer.teacher.encoder.state_dict(), describe())
+    except OSError as error:
+        raise UserError(f"{error}. Free some space and run the same command again") from error
+
+
+def record(row: dict[str, Any], run: Run, report: Report) -> None:
+    try:
+        run.add_metrics(row)
+    except OSError as error:
+        report({"step": row["step"], "message": f"metrics not written: {error}"})
+    report(row)
 
 
 def save(trainer: Trainer, run: Run, report: Report, must: bool) -> None:
@@ -103,11 +114,18 @@ def give_up_on_nonfinite(trainer: Trainer, run: Run) -> None:
     if trainer.skipped <= trainer.options.max_nonfinite:
         return
     step = int(trainer.meter.last_bad)
+    name, tensor = first_nonfinite(trainer, step)
+    where = f"first seen in {name}" if name else "not seen again when the step was redone"
+    state = dict(step=step, name=name, tensor=tensor, student=trainer.student.state_dict())
     path = run.checkpoints / f"nonfinite-step-{step:09d}.pt"
-    torch.save({"step": step, "student": trainer.student.state_dict()}, path)
+    try:
+        write_whole(path, lambda temporary: torch.save(state, temporary))
+        where += f", which is in {path} with the student"
+    except OSError as error:
+        where += f" ({error})"
     raise UserError(
-        f"{trainer.skipped} steps had NaN or infinite gradients, the last of them step {step}; the "
-        f"student is in {path}. Try a lower --optim.lr, --optim.clip 1 or --precision fp32"
+        f"{trainer.skipped} steps had NaN or infinite numbers, the last of them step {step}: "
+        f"{where}. Try a lower --optim.lr, --optim.clip 1 or --precision fp32"
     )
 
 

@@ -37,16 +37,20 @@ class Meter:
         self.sums += torch.where(finite, row, 0.0)
         self.skipped += ~finite
         self.last_bad = torch.where(finite, self.last_bad, step)
-        self.entropies += torch.special.entr(targets_umnc).sum(-1).mean((0, 2))
+        entropies = torch.special.entr(targets_umnc).sum(-1).mean((0, 2))
+        self.entropies += torch.where(finite, entropies, 0.0)
         # Before re-normalisation: Sinkhorn would spread even a collapsed teacher over all codes.
         best = cosines_umnc.argmax(-1).transpose(0, 1).flatten(1)
-        self.used.scatter_(1, best, True)
+        self.used |= torch.zeros_like(self.used).scatter_(1, best, True) & finite
 
     def read(
         self, gamma: float, targets_umnc: Tensor, representations: Tensor
     ) -> dict[str, object]:
-        """The averages since the last call, as plain numbers; starts anew."""
-        good = max(1, self.steps - int(self.skipped))
+        """The averages since the last call, as plain numbers; starts anew.
+
+        Skipped steps count for nothing: without a good step the averages are NaN.
+        """
+        good = self.steps - int(self.skipped)
         cross_entropy, me_max, loss, norm = (self.sums / good).tolist()
         shares, effective = head_weights(self.config, gamma, targets_umnc)
         row: dict[str, object] = dict(
@@ -54,11 +58,11 @@ class Meter:
             cross_entropy=cross_entropy,
             me_max=me_max,
             grad_norm=norm,
-            teacher_entropy=float(self.entropies.mean()) / self.steps,
-            teacher_entropy_heads=(self.entropies / self.steps).tolist(),
+            teacher_entropy=float(self.entropies.mean() / good),
+            teacher_entropy_heads=(self.entropies / good).tolist(),
             codes=self.config.heads.codes,
             codes_used=self.used.sum(1).tolist(),
-            pictures_seen=self.steps * self.config.optim.batch_size,
+            pictures_seen=good * self.config.optim.batch_size,
             head_shares=shares,
             heads_effective=effective,
             rank=effective_rank(representations),
@@ -91,9 +95,10 @@ def head_weights(config: Config, gamma: float, targets_umnc: Tensor) -> tuple[li
 
 @torch.no_grad()
 def effective_rank(representations: Tensor, most: int = 512) -> float:
-    """``exp(H[singular values])`` of up to ``most`` centred representations."""
+    """``exp(H[singular values])`` of up to ``most`` centred representations; NaN if they are."""
     x = representations[:most].float()
+    if not bool(x.isfinite().all()):
+        return math.nan
     values = torch.linalg.svdvals(x - x.mean(0))
     shares = values / values.sum().clamp_min(1e-12)
-    rank = float(torch.special.entr(shares).sum().exp())
-    return rank if math.isfinite(rank) else 0.0
+    return float(torch.special.entr(shares).sum().exp())

@@ -62,6 +62,13 @@ def optimizer_step(optimizer: torch.optim.AdamW, finite: Tensor) -> None:
 
 
 @torch.no_grad()
+def undo_unless(finite: Tensor, buffers: list[Tensor], before: list[Tensor]) -> None:
+    """Centre and batch-norm statistics keep a NaN for ever, so a skipped step leaves them too."""
+    for buffer, old in zip(buffers, before, strict=True):
+        buffer.copy_(torch.where(finite, buffer, old))
+
+
+@torch.no_grad()
 def update_teacher(
     teacher: Model, student: Model, momentum: float, follow_codebook: bool = False
 ) -> None:

@@ -46,16 +46,15 @@ def schedule(
         lr = cosine(optim.lr, optim.min_lr, share(step - warmup, steps - 1 - warmup))
     shape = cosine if optim.momentum_shape == "cosine" else linear
     epoch = step / steps_per_epoch
-    of_temperature = math.floor(epoch) if loss.stepwise_temperature else epoch
+    if loss.stepwise_temperature:  # DINO's last warm-up epoch has the final temperature already
+        warm = share(math.floor(epoch), loss.teacher_temperature_epochs - 1)
+    else:
+        warm = share(epoch, loss.teacher_temperature_epochs)
     return Now(
         lr=lr,
         weight_decay=cosine(optim.weight_decay, optim.weight_decay_end, progress),
         momentum=shape(optim.momentum, optim.momentum_end, progress),
-        teacher_temperature=linear(
-            loss.teacher_temperature_start,
-            loss.teacher_temperature,
-            share(of_temperature, loss.teacher_temperature_epochs),
-        ),
+        teacher_temperature=linear(loss.teacher_temperature_start, loss.teacher_temperature, warm),
         gamma=gamma_in_nats(loss, codes, epoch),
         codes_frozen=epoch < optim.freeze_codes_epochs,
     )

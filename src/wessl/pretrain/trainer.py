@@ -11,7 +11,7 @@ from wessl.data.loader import Loader
 from wessl.ensemble.targets import Centering
 from wessl.errors import UserError
 from wessl.pretrain import optim
-from wessl.pretrain.batch import merge_pictures, prepare, shares_views, split
+from wessl.pretrain.batch import check_views, merge_pictures, prepare, shares_views, split
 from wessl.pretrain.meter import Meter
 from wessl.pretrain.model import build_model, teacher_of
 from wessl.pretrain.schedules import Now, schedule
@@ -31,6 +31,7 @@ class Trainer:
         normalisation: Normalisation,
         init: dict[str, Tensor] | None = None,
     ):
+        check_views(config)
         self.config, self.options, self.loader = config, options, loader
         self.mean, self.std = normalisation
         self.device = loader.device
@@ -50,6 +51,8 @@ class Trainer:
             self.centering.to(self.device)
         self.optimizer = optim.build_optimizer(self.student, config.optim)
         self.trained = [p for p in self.student.parameters() if p.requires_grad]
+        modules = [self.student, self.teacher, *([self.centering] if self.centering else [])]
+        self.running = [buffer for module in modules for buffer in module.buffers()]
         self.meter = Meter(config, self.device)
         self.step, self.seconds, self.skipped = 0, 0.0, 0
         on = options.compile == "on" or (options.compile == "auto" and self.device.type == "cuda")
@@ -71,14 +74,15 @@ class Trainer:
         config, now = self.config, self.now()
         temperature, gamma = self._scalar(now.teacher_temperature), self._scalar(now.gamma)
         parts = split(views, config.optim.accumulate)
-        with self._autocast():
+        running = [buffer.clone() for buffer in self.running]
+        with self.autocast():
             taught = [self.teacher_logits(self.teacher, part.teacher, part.n) for part in parts]
             cosines = merge_pictures([c for _, c in taught])
             # Over the whole batch, however many parts it is computed in.
             targets = teacher_targets(cosines, config.loss, temperature, self.centering)
         losses = []
         for part, target in zip(parts, targets.chunk(len(parts), 2), strict=True):
-            with self._autocast():
+            with self.autocast():
                 loss, terms = self.student_step(
                     self.student, part, target, config.loss, gamma, shares_views(config)
                 )
@@ -93,6 +97,7 @@ class Trainer:
         finite = mean.isfinite().all() & norm.isfinite()
         optim.set_schedule(self.optimizer, now)
         optim.optimizer_step(self.optimizer, finite)
+        optim.undo_unless(finite, self.running, running)
         optim.update_teacher(self.teacher, self.student, now.momentum, config.heads.follow_codebook)
         self.meter.add(self.step, mean[:2], mean[2], norm, finite, targets, cosines)
         self.step += 1
@@ -101,13 +106,14 @@ class Trainer:
     def prepare(self, indices: Tensor, batch: Batch) -> Views:
         return prepare(batch, indices, self.config, self.student, self.step, self.mean, self.std)
 
-    def _autocast(self) -> torch.autocast:
+    def autocast(self) -> torch.autocast:
         enabled = self.config.precision == "bf16"
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
 
     def _scalar(self, value: float) -> Tensor:
-        # A tensor, so that a compiled step does not take a schedule's value for a constant.
-        return torch.tensor(value, device=self.device)
+        # A tensor, so that a compiled step does not take a schedule's value for a constant; filled
+        # on the device, because a copy from the host would wait for it.
+        return torch.full((), value, device=self.device)
 
     def state(self) -> dict[str, Any]:
         return dict(
