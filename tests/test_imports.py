@@ -22,12 +22,12 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
         {"errors", "config", "ensemble", "encoder", "data", "run"},
         {"torch", "numpy", "rich"},
     ),
-    "evaluate": ({"errors", "config", "encoder", "data", "run"}, {"torch", "numpy", "rich"}),
+    "evaluate": ({"errors", "config", "encoder", "data", "run"}, {"torch", "numpy", "PIL", "rich"}),
     "analyse": ({"errors", "ensemble", "encoder", "data", "run"}, {"torch", "numpy", "scipy"}),
     "report": ({"errors", "run"}, {"numpy", "matplotlib"}),
     "export": ({"errors", "encoder", "data", "run", "evaluate"}, THIRD_PARTY),
 }
-EVERYTHING = {"study", "recipes", "api", "demo", "cli", "__init__", "__main__"}
+EVERYTHING = {"study", "recipes", "auto", "api", "demo", "cli", "__init__", "__main__"}
 
 
 def modules():

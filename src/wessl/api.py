@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wessl import recipes
+from wessl import auto, recipes
 from wessl._version import __version__
 from wessl.config import Config, Options, differences, from_dict, override, to_dict
 from wessl.data.cache import PictureCache, build_cache
@@ -66,16 +66,17 @@ def pretrain_with(
     console: Console,
 ) -> Run:
     """What ``pretrain`` and its command share; ``change`` puts the user's settings on a recipe."""
+    if options.log_every < 1:
+        raise UserError(f"--log-every {options.log_every} must be at least 1")
     device = find_device(options.device)
     source = open_source(data, directory=options.cache)
     old = Run(out).read_config() if Run(out).exists else None
     if old is not None and old["request"] == request:
         config = from_dict(Config, old["config"])
     else:
-        config, choices = choose(request, source, device)
-        config = change(config)
+        config, choices = choose(request, source, device, change)
         for choice in choices if old is None else ():
-            console.say(f"  {choice.setting:<24} {choice.value!s:<12} {choice.reason}")
+            console.say(f"  {choice.setting:<30} {choice.value!s:<14} {choice.reason}")
         if old is not None:
             refuse_changes(old["config"], to_dict(config), out)
     check(config, device, console)
@@ -123,10 +124,12 @@ def run_training(
     if cache.skipped:
         first = ", ".join(name for name, _ in cache.skipped[:3])
         console.say(f"{len(cache.skipped)} pictures could not be read ({first} ...): see train.log")
-    init = load_init(options.init) if old is None else None
     loader = Loader(cache, config.optim.batch_size, config.seed, device)
-    trainer = Trainer(config, options, loader, (mean, std), init)
     state = run.load_checkpoint(device)
+    init = load_init(options.init) if state is None else None
+    trainer = Trainer(config, options, loader, (mean, std), init)
+    if state is None and old is not None:
+        console.say(f"{out} has no whole checkpoint: starting it again from the beginning")
     if state is not None:
         trainer.load_state(state)
         if trainer.step < trainer.steps:
@@ -141,21 +144,26 @@ def run_training(
 
 
 def choose(
-    request: State, source: Source, device: torch.device
-) -> tuple[Config, list[recipes.Choice]]:
-    """A named recipe as published, or the automatic one sized to the pictures and the device."""
+    request: State, source: Source, device: torch.device, change: Callable[[Config], Config]
+) -> tuple[Config, list[auto.Choice]]:
+    """A recipe as published, or the automatic one, with the user's settings on top.
+
+    The automatic one is sized twice when the user sets the epochs, so that its schedules follow.
+    """
     name, budget = request["recipe"], request["budget"]
     if name in recipes.names():
         if budget is not None:
-            raise UserError(
-                f"--budget works with automatic sizes; --recipe {name} fixes its epochs"
-            )
-        return recipes.recipe(name), []
+            raise UserError(f"--budget needs automatic sizes; --recipe {name} fixes its epochs")
+        return change(recipes.recipe(name)), []
     facts = look_at(source, device)
-    return recipes.small("dino-star-ent" if name == "auto" else name, facts, seconds(budget))
+    sized, choices = auto.small(name, facts, seconds(budget))
+    epochs = change(sized).optim.epochs
+    if epochs != sized.optim.epochs:
+        sized, choices = auto.small(name, facts, epochs=epochs)
+    return change(sized), choices
 
 
-def look_at(source: Source, device: torch.device) -> recipes.DataFacts:
+def look_at(source: Source, device: torch.device) -> auto.DataFacts:
     """Size of a few pictures, their number, and what the device can hold."""
     if len(source) < 2:
         raise UserError(f"{source.location} holds {len(source)} picture; at least 2 are needed")
@@ -173,7 +181,7 @@ def look_at(source: Source, device: torch.device) -> recipes.DataFacts:
         memory = torch.cuda.get_device_properties(device).total_memory
     else:
         memory = 8 * 2**30
-    return recipes.DataFacts(
+    return auto.DataFacts(
         pictures=len(source),
         height=sorted(shape[0] for shape in shapes)[middle],
         width=sorted(shape[1] for shape in shapes)[middle],

@@ -1,8 +1,10 @@
 """The command line: one verb a capability. What a verb needs is imported when it is called."""
 
+import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple, NoReturn
 
@@ -66,7 +68,7 @@ def pretrain(words: list[str]) -> None:
     class Pretrain:
         """Train an encoder on unlabelled pictures. The same command again resumes."""
 
-        data: Annotated[str, tyro.conf.Positional]
+        data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
         """A folder of pictures, a text file of paths, an .npz, or builtin://digits."""
         out: str
         """The run folder to write."""
@@ -74,7 +76,7 @@ def pretrain(words: list[str]) -> None:
         """auto; a method sized to the data (dino-star-ent); or as published (.../vits16)."""
         budget: str | None = None
         """Time to fit in, such as 20m or 2h."""
-        options: tyro.conf.OmitArgPrefixes[Options] = field(default_factory=Options)
+        running: tyro.conf.OmitArgPrefixes[Options] = field(default_factory=Options)
 
     if any(word in ("-h", "--help") for word in words):
         show_help(Pretrain, Config)
@@ -88,27 +90,25 @@ def pretrain(words: list[str]) -> None:
 
     request = dict(recipe=asked.recipe, budget=asked.budget, changes=rest)
     try:
-        run = api.pretrain_with(asked.data, asked.out, asked.options, request, change, console)
+        run = api.pretrain_with(asked.data, asked.out, asked.running, request, change, console)
     except loop.Interrupted as stopped:
         print(f"wessl: {stopped}; the same command goes on from there", file=sys.stderr)
         sys.exit(128 + stopped.signum)
     print(f"encoder: {run.path / 'encoder.safetensors'}")
 
 
-def show_help(*parts: Any) -> NoReturn:
-    """The flags of the verb and of the config in one page, with the default recipe's values."""
+def show_help(verb: Any, config: Any) -> NoReturn:
+    """The verb's own flags, then every setting of the config with the default recipe's values."""
     import tyro
 
-    everything = tyro.conf.OmitArgPrefixes
-    verb, config = parts
-
-    @dataclass(frozen=True)
-    class All:
-        verb: everything[verb]  # type: ignore[valid-type]
-        config: everything[config] = field(default_factory=config)  # type: ignore[valid-type]
-
-    All.__doc__ = verb.__doc__
-    tyro.cli(All, args=["--help"], prog="wessl pretrain")
+    settings = make_dataclass(
+        "Settings",
+        [(f.name, f.type, f) for f in dataclasses.fields(config) if f.name != "recipe"],
+    )
+    settings.__doc__ = "Settings on top of the recipe; shown are the values of dino-star/vits16."
+    for part, prog in ((verb, "wessl pretrain"), (settings, "wessl pretrain DATA --out RUN")):
+        with contextlib.suppress(SystemExit):
+            tyro.cli(part, args=["--help"], prog=prog)
     sys.exit(0)
 
 

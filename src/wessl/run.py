@@ -109,7 +109,7 @@ class Run:
         path = self.checkpoints / f"step-{step:09d}.pt"
         for left_by_a_kill in self.checkpoints.glob(".step-*.tmp"):
             left_by_a_kill.unlink()
-        write_whole(path, lambda temporary: torch.save(state, temporary))
+        write_tensors(path, state)
         write_json(path.with_suffix(".json"), {"step": step, "sha256": sha256(path)})
         # A checkpoint of a later step is one that was damaged and passed over.
         known = sorted(self.checkpoints.glob("step-*.pt"))
@@ -161,9 +161,19 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, RuntimeError, SafetensorError) as error:  # a full disk has three names here
-        raise OSError(f"could not write {path}: {error}") from error
+        # What torch says of a full disk hides the system's own words behind its archive's.
+        reason = error.__context__ if isinstance(error.__context__, OSError) else error
+        raise OSError(f"could not write {path}: {reason}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_tensors(path: Path, state: State) -> None:
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            torch.save(state, file)
+
+    write_whole(path, write)
 
 
 def write_json(path: Path, value: Any) -> None:

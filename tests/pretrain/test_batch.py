@@ -79,7 +79,7 @@ def test_the_floor_of_the_remaining_patches_is_kept(side, ratio):
     patches = (side // 4) ** 2
     assert kept.shape == (6, math.floor(patches * (1 - Fraction(ratio))))
     assert all(len(set(row)) == len(row) and row == sorted(row) for row in kept.tolist())
-    assert 0 <= kept.min()
+    assert kept.min() >= 0
     assert kept.max() < patches
 
 

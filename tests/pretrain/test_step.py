@@ -61,26 +61,36 @@ def plain_cosines(model: Model, views: list[Tensor], keep: list[Tensor | None]) 
     return found
 
 
-def plain_targets(cosines: list[Tensor], kind: str, center: Tensor | None) -> list[Tensor]:
+def plain_targets(
+    cosines: list[Tensor], kind: str, temperature: float, center: Tensor | None
+) -> list[Tensor]:
     """All views of a head are re-normalised together."""
     m, n = cosines[0].shape[:2]
     targets = [torch.zeros_like(view) for view in cosines]
     for j in range(m):
         rows = torch.cat([view[j] for view in cosines])
         if kind == "sinkhorn":
-            q = (rows / TEMPERATURE).exp()
+            q = (rows / temperature).exp()
             for _ in range(3):
                 q = q / q.sum(0, keepdim=True)
                 q = q / q.sum(1, keepdim=True)
         else:
             moved = rows - center[j, 0].double() if kind == "centering" else rows
-            q = (moved / TEMPERATURE).softmax(1)
+            q = (moved / temperature).softmax(1)
         for u, part in enumerate(q.split(n)):
             targets[u][j] = part
     return targets
 
 
-def plain_loss(config: Config, student: Model, teacher: Model, views: Views, center=None) -> Tensor:
+def plain_loss(
+    config: Config,
+    student: Model,
+    teacher: Model,
+    views: Views,
+    center: Tensor | None = None,
+    temperature: float = TEMPERATURE,
+    gamma: float = GAMMA,
+) -> Tensor:
     """The whole of a step in float64; differentiable in ``student``."""
     n, shared = views.n, config.views.roles[0] == "global"
     masks = views.keep or [None] * len(views.student)
@@ -93,7 +103,7 @@ def plain_loss(config: Config, student: Model, teacher: Model, views: Views, cen
     seen = pictures_of(views.teacher, n)
     with torch.no_grad():
         cosines = plain_cosines(teacher, seen, [None] * len(seen))
-        t = plain_targets(cosines, config.loss.target, center)
+        t = plain_targets(cosines, config.loss.target, temperature, center)
     m, c = len(s[0]), s[0].shape[2]
     log_s = [(view / config.loss.student_temperature).log_softmax(-1) for view in s]
 
@@ -102,11 +112,11 @@ def plain_loss(config: Config, student: Model, teacher: Model, views: Views, cen
     for (u, v), k in itertools.product(pairs, range(n)):
         entropies = [-(t[u][j, k] * t[u][j, k].log()).sum() for j in range(m)]
         if config.loss.weighting == "prob":
-            powers = torch.stack([(log_s[v][j, k] / GAMMA).exp() for j in range(m)]).mean(0)
+            powers = torch.stack([(log_s[v][j, k] / gamma).exp() for j in range(m)]).mean(0)
             mean_target = sum(t[u][j, k] for j in range(m)) / m
-            total = total - (mean_target * GAMMA * powers.log()).sum()
+            total = total - (mean_target * gamma * powers.log()).sum()
             continue
-        e = [1.0 if config.loss.weighting == "unif" else math.exp(-h / GAMMA) for h in entropies]
+        e = [1.0 if config.loss.weighting == "unif" else math.exp(-h / gamma) for h in entropies]
         for j in range(m):
             total = total - e[j] / sum(e) * (t[u][j, k] * log_s[v][j, k]).sum()
     loss = total / (len(pairs) * n)
@@ -168,6 +178,26 @@ def test_msns_target_view_teaches_every_anchor_and_is_none_itself(pictures, loca
     assert len(pictures_of(views.student, 5)) == 1 + local_count
     loss, plain = the_step(trainer, views)
     torch.testing.assert_close(loss.double(), plain, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("views", [small_views(), msn_views(8, 4, 2)], ids=["dino", "msn"])
+@pytest.mark.parametrize("target", ["sinkhorn", "centering"])
+def test_the_trainers_step_takes_this_loss_at_its_schedules_values(
+    pictures, views, target, accumulate
+):
+    changes = {**STILL_VIT, "views": views, "target": target, "accumulate": accumulate}
+    trainer, batch = ready(pictures, batch_size=6, mask=0.25, **changes)
+    now, center = trainer.now(), None
+    if trainer.centering is not None:
+        center = trainer.centering.center.clone()
+    models = double(trainer.student), double(trainer.teacher)
+    plain = plain_loss(trainer.config, *models, batch, center, now.teacher_temperature, now.gamma)
+    plain.backward()
+    norm = torch.stack([p.grad.norm() for p in models[0].parameters()]).norm()
+    trainer.train_step(batch)
+    ours = trainer.meter.sums[2:].double()
+    torch.testing.assert_close(ours, torch.stack([plain.detach(), norm]), rtol=1e-4, atol=0)
 
 
 def test_dinos_student_sees_the_teachers_views_first(pictures):

@@ -41,7 +41,7 @@ class Console:
     def __init__(self, quiet: bool = False, every: float = 10.0):
         self.quiet, self.every = quiet, every
         self.live = sys.stderr.isatty() and not quiet
-        self.printed = -math.inf
+        self.printed = time.monotonic()
         self.probe = ""
 
     def __call__(self, row: Row) -> None:
@@ -63,9 +63,8 @@ class Console:
 
     def decoding(self, done: int, total: int) -> None:
         """Progress of the picture cache."""
-        last = done == total
-        if last or time.monotonic() - self.printed >= (0.2 if self.live else self.every):
-            self._show(f"decoding pictures {done}/{total}", last)
+        if time.monotonic() - self.printed >= (0.2 if self.live else self.every):
+            self._show(f"decoding pictures {done}/{total}", done == total)
 
     def _progress(self, row: Row) -> None:
         last = row["step"] == row["steps"]

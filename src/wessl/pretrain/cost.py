@@ -4,10 +4,9 @@ Estimates, stated as such. The constants come from one ViT-S/16 run (2x224 + 10x
 bf16): 31 GiB at its peak, and 122 GFLOP an image by counting the matrix products.
 """
 
-from wessl.config import Config, EncoderConfig
-from wessl.data.view_config import Crop
+import itertools
 
-VIT = {"T": (192, 12, 3), "S": (384, 12, 6), "B": (768, 12, 12), "L": (1024, 24, 16)}
+from wessl.config import Config
 
 PEAK_FLOPS = {  # dense bf16, from the makers' data sheets
     "H200": 989e12,
@@ -22,66 +21,73 @@ PEAK_FLOPS = {  # dense bf16, from the makers' data sheets
 
 BYTES_PER_PARAMETER = 4 + 4 + 8 + 4
 """Student, gradient, AdamW's two moments, teacher; all fp32."""
-BYTES_PER_ACTIVATION = {"bf16": 34, "fp32": 60}
-"""Kept for backward, for each token, block and channel."""
 
 
-def tokens(crop: Crop, encoder: EncoderConfig) -> int:
-    """Tokens of one view; for the convolutional encoder its cells, half a side after the stem."""
-    side = encoder.patch_size if encoder.kind == "vit" else 2
-    return 1 + (crop.size // side) ** 2
-
-
-def shape(encoder: EncoderConfig) -> tuple[int, int]:
-    """Width and depth; the convolutional encoder counts as its widths' mean, two layers a block."""
-    if encoder.kind == "conv":
-        return sum(encoder.widths) // len(encoder.widths), 2 * len(encoder.widths)
-    dim, depth, _ = VIT[encoder.size]
+def _shape(config: Config) -> tuple[int, int]:
+    encoder = config.encoder
+    dim, depth = {"T": (192, 12), "S": (384, 12), "B": (768, 12), "L": (1024, 24)}[encoder.size]
     return encoder.dim or dim, encoder.depth or depth
 
 
-def forward_flops(crop: Crop, config: Config) -> float:
-    """One view through the encoder once."""
-    n = tokens(crop, config.encoder)
-    dim, depth = shape(config.encoder)
-    if config.encoder.kind == "conv":
-        return 2.0 * n * 9 * dim * dim * depth / 4  # later blocks see a quarter of the cells
-    dense = 12 * dim * dim
-    attention = 2 * n * dim
-    return 2.0 * depth * n * (dense + attention)
+def _tokens(config: Config, size: int) -> int:
+    return (size // config.encoder.patch_size) ** 2 + 1
 
 
 def flops_per_image(config: Config) -> float:
-    """Student forward and backward (three passes) and teacher forward, heads included."""
-    student = teacher = 0.0
-    m, hidden = config.heads.count, config.heads.hidden_dim
-    dim, _ = shape(config.encoder)
-    embed, codes = config.heads.embed_dim, config.heads.codes
-    head = 2.0 * m * (dim * hidden + (config.heads.depth - 2) * hidden * hidden + hidden * embed)
-    head += 2.0 * m * embed * codes
+    """Of one picture in one step: student forward and backward, teacher forward."""
+    heads, total = config.heads, 0.0
+    dim, depth = _shape(config)
+    if config.encoder.kind == "conv":
+        dim = config.encoder.widths[-1]
+    widths = [dim, *[heads.hidden_dim] * (heads.depth - 1), heads.embed_dim, heads.codes]
+    of_heads = heads.count * sum(a * b for a, b in itertools.pairwise(widths))
     for crop in config.views.crops:
-        one = crop.count * (forward_flops(crop, config) + head)
-        student += one if crop.role != "target" else 0
-        teacher += one if crop.role != "local" else 0
-    return 3 * student + teacher
+        if config.encoder.kind == "conv":
+            products = _of_conv(config.encoder.widths, config.channels, crop.size)
+        else:
+            tokens = _tokens(config, crop.size)
+            products = depth * tokens * (12 * dim * dim + 2 * tokens * dim)
+        passes = {"global": 4, "local": 3, "target": 1}[crop.role]
+        total += 2.0 * crop.count * passes * (products + of_heads)
+    return total
 
 
-def parameters(config: Config) -> float:
-    dim, depth = shape(config.encoder)
-    encoder = 9.0 * dim * dim * depth if config.encoder.kind == "conv" else 12.0 * dim * dim * depth
-    h = config.heads
-    head = dim * h.hidden_dim + (h.depth - 2) * h.hidden_dim**2 + h.hidden_dim * h.embed_dim
-    return encoder + h.count * (head + h.codes * h.embed_dim)
+def _of_conv(widths: tuple[int, ...], channels: int, size: int) -> float:
+    """Products of one view: a stem that halves it, then blocks of which all but one halve again."""
+    side = size / 2
+    total = side**2 * 9 * channels * widths[0]
+    for i, (a, b) in enumerate(itertools.pairwise(widths)):
+        side = side / 2 if i else side
+        total += side**2 * (9 * a * b + 9 * b * b + a * b)
+    return total
 
 
 def bytes_per_image(config: Config) -> float:
-    """Activations and logits kept until the backward pass."""
-    dim, depth = shape(config.encoder)
-    per_token = BYTES_PER_ACTIVATION[config.precision] * dim * depth
+    """Activations of one picture kept for backward: 17 numbers a token, channel and block."""
+    wide = 2 if config.precision == "bf16" else 4
+    heads, total = config.heads, 0.0
+    of_heads = heads.count * (4 * heads.hidden_dim * wide + 3 * heads.codes * 4)
+    dim, depth = _shape(config)
+    for crop in config.views.crops:
+        if config.encoder.kind == "conv":
+            of_encoder = 3.0 * crop.size**2 * sum(config.encoder.widths) * wide
+        else:
+            of_encoder = 17.0 * dim * depth * _tokens(config, crop.size) * wide
+        total += crop.count * (of_encoder + of_heads)
+    return total
+
+
+def parameters(config: Config) -> float:
+    dim, depth = _shape(config)
+    encoder = 12.0 * dim * dim * depth
+    if config.encoder.kind == "conv":
+        dim = config.encoder.widths[-1]
+        encoder = sum(
+            10.0 * a * b + 9.0 * b * b for a, b in itertools.pairwise(config.encoder.widths)
+        )
     h = config.heads
-    per_view = h.count * (12.0 * h.codes + 12.0 * h.hidden_dim * (h.depth - 1))
-    seen = [crop for crop in config.views.crops if crop.role != "target"]
-    return sum(crop.count * (tokens(crop, config.encoder) * per_token + per_view) for crop in seen)
+    widths = [dim, *[h.hidden_dim] * (h.depth - 1), h.embed_dim, h.codes]
+    return encoder + h.count * sum(a * b for a, b in itertools.pairwise(widths))
 
 
 def peak_bytes(config: Config) -> float:

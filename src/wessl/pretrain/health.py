@@ -26,10 +26,13 @@ class Finding:
 
 
 def one_code(row: Row, best_rank: float) -> bool:
-    """Half of the heads or more put nearly every picture into the same few codes."""
+    """Half of the heads or more put nearly every picture into the same few codes.
+
+    A random encoder does so too, so the first epoch does not count.
+    """
     possible = min(row["codes"], row["pictures_seen"])
     used = sorted(row["codes_used"])[(len(row["codes_used"]) - 1) // 2]
-    return used <= max(1, 0.02 * possible) and possible >= 8
+    return row["epoch"] >= 1 and possible >= 8 and used <= max(1, 0.02 * possible)
 
 
 def uniform(row: Row, best_rank: float) -> bool:

@@ -16,7 +16,7 @@ from wessl.pretrain.health import Finding, examine
 from wessl.pretrain.replay import first_nonfinite
 from wessl.pretrain.schedules import Now
 from wessl.pretrain.trainer import Trainer
-from wessl.run import Run, write_whole
+from wessl.run import Run, write_tensors
 
 Probe = Callable[[nn.Module], dict[str, float]]
 Report = Callable[[dict[str, Any]], None]
@@ -41,7 +41,9 @@ def train(
     options, config = trainer.options, trainer.config
     history = [row for row in run.read_metrics() if "loss" in row and row["step"] <= trainer.step]
     spoken: set[str] = {finding.kind for finding in examine(history)} if history else set()
-    probe_every = (options.probe_every or config.optim.epochs / 20) * trainer.steps_per_epoch
+    probe_every = (
+        options.probe_every or max(1.0, config.optim.epochs / 20)
+    ) * trainer.steps_per_epoch
     clock = Clock(trainer)
     with (
         listening() as signals,
@@ -119,7 +121,7 @@ def give_up_on_nonfinite(trainer: Trainer, run: Run) -> None:
     state = dict(step=step, name=name, tensor=tensor, student=trainer.student.state_dict())
     path = run.checkpoints / f"nonfinite-step-{step:09d}.pt"
     try:
-        write_whole(path, lambda temporary: torch.save(state, temporary))
+        write_tensors(path, state)
         where += f", which is in {path} with the student"
     except OSError as error:
         where += f" ({error})"

@@ -39,8 +39,10 @@ class Meter:
         self.last_bad = torch.where(finite, self.last_bad, step)
         entropies = torch.special.entr(targets_umnc).sum(-1).mean((0, 2))
         self.entropies += torch.where(finite, entropies, 0.0)
-        # Before re-normalisation: Sinkhorn would spread even a collapsed teacher over all codes.
-        best = cosines_umnc.argmax(-1).transpose(0, 1).flatten(1)
+        # Sinkhorn would spread even a collapsed teacher over all codes, so codes are counted before
+        # it; a centre is part of what the teacher says.
+        before = self.config.loss.target == "sinkhorn"
+        best = (cosines_umnc if before else targets_umnc).argmax(-1).transpose(0, 1).flatten(1)
         self.used |= torch.zeros_like(self.used).scatter_(1, best, True) & finite
 
     def read(

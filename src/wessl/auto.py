@@ -1,0 +1,272 @@
+"""The ``auto`` recipe: sizes a method to the pictures, the device and the time, and says why.
+
+``small`` is the engine; every setting it chooses comes back as a ``Choice`` with its reason.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from wessl.config import Config, override
+from wessl.data.view_config import Views, dino_views, drawing_views
+from wessl.errors import UserError
+from wessl.pretrain.cost import bytes_per_image, flops_per_image
+from wessl.recipes import FAMILIES, names, unknown
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What ``small`` needs to know about the pictures and the device."""
+
+    pictures: int
+    height: int
+    """Of a typical picture, in pixels."""
+    width: int
+    channels: int
+    device: Literal["cpu", "cuda"]
+    memory_bytes: int
+    """The device's."""
+
+    @property
+    def short_side(self) -> int:
+        return min(self.height, self.width)
+
+    @property
+    def grey_drawings(self) -> bool:
+        """Digits, letters and the like; where a wrong guess costs little, for they are small."""
+        return self.channels == 1 and self.short_side <= 32
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting that was chosen for the user, and why."""
+
+    setting: str
+    """As in a flag, ``optim.batch_size``; ``views`` stands for all of them."""
+    value: Any
+    reason: str
+    warning: bool = False
+    """Whether the pictures or the device forbade what the recipe would have wanted."""
+
+
+LONGEST = 800
+"""Epochs: the paper's longest run, and the most a budget can buy."""
+FLOPS_PER_SECOND = {"cuda": 3e14, "cpu": 6e10}
+"""Effective: bf16 on one H200 (2,200 images/s of dino-star-ent/vits16); fp32 on a server's core."""
+SECONDS_PER_STEP = {"cuda": 0.01, "cpu": 0.02}
+"""What a step costs however small it is; measured on the CPU, supposed on the GPU."""
+START_SECONDS = {"cuda": 60.0, "cpu": 0.0}
+"""Compilation, supposed."""
+
+
+def small(
+    name: str,
+    facts: DataFacts,
+    budget_seconds: float | None = None,
+    epochs: float | None = None,
+) -> tuple[Config, list[Choice]]:
+    """A starred family sized to the pictures, the device and the time; ``auto`` is dino-star-ent.
+
+    Starts from the family's ``vits16``; every setting that may differ from it is in the list. The
+    user's own ``epochs`` take the schedules along.
+
+    >>> digits = DataFacts(1000, 8, 8, channels=1, device="cpu", memory_bytes=8 * 2**30)
+    >>> config, choices = small("dino-star-ent", digits)
+    >>> config.encoder.kind, config.heads.codes, config.optim.batch_size
+    ('conv', 128, 64)
+    """
+    family = "dino-star-ent" if name == "auto" else name.removesuffix("/auto")
+    if family in ("dino", "msn"):
+        raise UserError(
+            f"--recipe {name}: the original {family} has no automatic sizes; write {family}/vits16 "
+            f"for it as published, or {family}-star for automatic sizes"
+        )
+    if family not in FAMILIES:
+        raise unknown(name, [*FAMILIES, *names(), "auto"])
+    if facts.pictures < 2:
+        raise UserError(f"at least 2 pictures are needed to learn from, found {facts.pictures}")
+    base = FAMILIES[family]("vits16")
+    views, chosen = (_drawings if facts.grey_drawings else _photographs)(base, facts)
+    best = family == "dino-star-ent"
+    why = "16 heads, the surest weigh most: the paper's best weighting" if best else "as asked for"
+    choices = [
+        Choice("recipe", f"{family}/auto", why),
+        Choice("channels", facts.channels, "the pictures'"),
+        Choice("precision", *_precision(facts)),
+        *chosen,
+    ]
+    sized = replace(_apply(base, choices), views=views)
+    asked = None if epochs is None else Choice("optim.epochs", epochs, "as asked for")
+    choices += [_parts(sized, facts), asked or _epochs(sized, facts, budget_seconds)]
+    choices += _schedules(_apply(sized, choices), facts)
+    return _apply(sized, choices), choices
+
+
+def seconds_per_image(config: Config, device: str) -> float:
+    """A crude estimate of training time: operations over a rate, and a price for every step.
+
+    Other GPUs than an H200 are slower, often several times; more CPU cores are faster.
+    """
+    of_steps = SECONDS_PER_STEP[device] / config.optim.batch_size
+    return flops_per_image(config) / FLOPS_PER_SECOND[device] + of_steps
+
+
+def _apply(config: Config, choices: list[Choice]) -> Config:
+    return override(config, {c.setting: c.value for c in choices if c.setting != "views"})
+
+
+def _device(facts: DataFacts) -> str:
+    return "a GPU" if facts.device == "cuda" else "a CPU"
+
+
+def _precision(facts: DataFacts) -> tuple[str, str]:
+    if facts.device == "cuda":
+        return "bf16", "faster on a GPU; losses stay in fp32"
+    return "fp32", "bf16 is no faster on many CPUs"
+
+
+def _drawings(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
+    size = min(32, max(16, 2 * facts.short_side))
+    wanted = 64
+    if facts.pictures >= 5000:
+        wanted = 256 if facts.device == "cuda" else 128
+    batch = _batch(facts, wanted)
+    choices = [
+        Choice("encoder.kind", "conv", "a transformer has too few patches in small drawings"),
+        Choice("encoder.widths", (24, 48, 96), "enough for small drawings, and quick"),
+        Choice("encoder.image_size", size, "the size of the views"),
+        Choice("encoder.drop_path", 0.0, "the convolutional encoder has none"),
+        Choice("views", f"2 x {size}", "turned, slanted and scaled; a local crop is any stroke"),
+        Choice("short_side", facts.short_side, "the pictures' own"),
+        batch,
+        _codes(base, batch.value, 128),
+        Choice("heads.hidden_dim", 256, "in proportion to a 96-wide encoder"),
+        Choice("heads.embed_dim", 64, "in proportion to a 96-wide encoder"),
+        Choice("optim.lr", 1e-3, "a small network learns fast"),
+        Choice("optim.weight_decay_end", 0.1, "a small network needs less"),
+        Choice("optim.clip", 3.0, "DINO*'s"),
+    ]
+    if base.loss.mask > 0:
+        why = "masks drop patches, which the convolutional encoder does not have"
+        choices.append(Choice("loss.mask", 0.0, why, warning=True))
+    return drawing_views(size), choices
+
+
+def _photographs(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
+    n, side, cuda = facts.pictures, facts.short_side, facts.device == "cuda"
+    patch, view, local = _crops(side)
+    count = 6 if n < 50_000 else 10
+    wanted = 64
+    if cuda:
+        roomy = 1024 if facts.memory_bytes > 60e9 else 256
+        wanted = 128 if n < 4000 else roomy if n > 500_000 else 256
+    batch = _batch(facts, wanted)
+    if cuda:
+        lr, why = 0.001 * batch.value / 512, "the paper's rule, 0.001 x batch / 512"
+    else:
+        lr, why = 0.002 * math.sqrt(batch.value / 1024), "the paper's, with the batch's square root"
+    typical = f"pictures are about {facts.width} x {facts.height}"
+    choices = [
+        Choice("encoder.size", "S" if cuda else "T", f"what {_device(facts)} trains in fair time"),
+        Choice("encoder.depth", None if cuda else 6, "all 12 blocks" if cuda else "half the time"),
+        Choice("encoder.patch_size", patch, typical),
+        Choice("encoder.image_size", view, "the size of the global views"),
+        Choice("views", f"2 x {view} + {count} x {local}", f"{typical}, {n:,} of them"),
+        Choice("short_side", 256 if side >= 160 else side, "as large as the views can use"),
+        batch,
+        _codes(base, batch.value, base.heads.codes),
+        Choice(
+            "optim.lr",
+            float(f"{max(1e-4, lr):.3g}"),
+            why if lr >= 1e-4 else "a small batch; less would crawl",
+        ),
+    ]
+    return dino_views(view, local, count), choices
+
+
+def _crops(side: int) -> tuple[int, int, int]:
+    """Patch, global and local size: local views have at least four patches a side."""
+    if side >= 160:
+        return 16, 224, 96
+    if side >= 64:
+        view = min(96, side // 8 * 8)
+        return 8, view, math.ceil(0.43 * view / 8) * 8
+    view = max(24, side // 4 * 4)
+    return 4, view, max(16, round(view / 8) * 4)
+
+
+def _batch(facts: DataFacts, wanted: int) -> Choice:
+    limit = max(facts.pictures // 4, min(8, facts.pictures))
+    batch = 1 << (min(wanted, limit).bit_length() - 1)
+    reason = f"suits {facts.pictures:,} pictures on {_device(facts)}"
+    if batch < wanted:
+        reason = f"{wanted} wanted, but an epoch of {facts.pictures} pictures needs several steps"
+    return Choice("optim.batch_size", batch, reason, warning=batch < wanted)
+
+
+def _codes(base: Config, batch: int, wanted: int) -> Choice:
+    targets = 2 * batch
+    if wanted <= targets:
+        return Choice("heads.codes", wanted, f"no more than the {targets} targets of a step")
+    spread = "Sinkhorn" if base.loss.target == "sinkhorn" else "ME-MAX"
+    reason = f"{wanted} wanted, but {spread} can spread only 2 x {batch} targets a step over them"
+    return Choice("heads.codes", targets, reason, warning=True)
+
+
+def _parts(config: Config, facts: DataFacts) -> Choice:
+    parts, batch = 1, config.optim.batch_size
+    while parts < batch and bytes_per_image(config) * batch / parts > 0.6 * facts.memory_bytes:
+        parts *= 2
+    share = (
+        f"{bytes_per_image(config) * batch / parts / 1e9:.1f} of {facts.memory_bytes / 1e9:.0f} GB"
+    )
+    return Choice("optim.accumulate", parts, f"activations then take about {share}", parts > 1)
+
+
+def _epochs(config: Config, facts: DataFacts, budget: float | None) -> Choice:
+    n = facts.pictures
+    epoch = n * seconds_per_image(config, facts.device)
+    if budget is None:
+        epochs = 200 if n <= 20_000 else 100 if n <= 200_000 else max(30, 20_000_000 // n)
+        epochs = 60 if facts.grey_drawings else epochs
+        reason = f"for {n:,} pictures; roughly {_time(epochs * epoch)}, which --budget can change"
+        return Choice("optim.epochs", epochs, reason)
+    least = START_SECONDS[facts.device] + epoch / 0.9
+    if not budget >= least:
+        raise UserError(
+            f"--budget of {_time(budget)} is less than one epoch of {n:,} pictures takes, roughly "
+            f"{_time(least)}: allow more time or give fewer pictures"
+        )
+    # A tenth is left for saving and k-NN on the way.
+    epochs = int(min(LONGEST, 1 + 0.9 * (budget - least) / epoch))
+    reason = f"fit into {_time(budget)} at roughly {_time(epoch)} an epoch"
+    if epochs == LONGEST:
+        reason = f"the paper's longest, roughly {_time(epochs * epoch)} of the {_time(budget)}"
+    return Choice("optim.epochs", epochs, reason)
+
+
+def _schedules(config: Config, facts: DataFacts) -> list[Choice]:
+    epochs, loss = config.optim.epochs, config.loss
+    choices = [Choice("optim.warmup_epochs", epochs / 10, "a tenth of the run")]
+    if facts.grey_drawings:
+        falls, share = round(0.3 * epochs, 2), "three tenths of the run"
+        momentum, why = 0.99, "reaches back 100 steps: the run is short"
+        sharp = "as sharp from the start as at the end: the run is short"
+        choices.append(Choice("loss.teacher_temperature_start", loss.teacher_temperature, sharp))
+    else:
+        falls, share = min(30.0, round(0.15 * epochs, 2)), "the paper's 30 epochs, but 15 % at most"
+        steps = epochs * (facts.pictures // config.optim.batch_size)
+        back = min(250.0, max(100.0, steps / 100))
+        momentum = round(1 - 1 / back, 4)
+        why = f"reaches back {back:.0f} steps: 1 % of the run, from 100 to the paper's 250"
+        choices.append(Choice("loss.teacher_temperature_epochs", falls, share))
+    if loss.weighting == "ent":
+        choices.append(Choice("loss.gamma_epochs", falls, share))
+    return [*choices, Choice("optim.momentum", momentum, why)]
+
+
+def _time(seconds: float) -> str:
+    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"

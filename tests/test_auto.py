@@ -1,0 +1,227 @@
+"""The laws of the automatic recipe, over all kinds of pictures and devices."""
+
+import json
+import math
+from functools import reduce
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wessl import auto, recipes
+from wessl.auto import DataFacts
+from wessl.config import Config, differences, from_dict, to_dict
+from wessl.errors import UserError
+
+STARRED = [family for family in recipes.FAMILIES if "star" in family]
+SETTINGS = st.builds(
+    DataFacts,
+    pictures=st.one_of(st.integers(2, 300), st.integers(2, 5_000_000)),
+    height=st.one_of(st.integers(1, 64), st.integers(1, 5000)),
+    width=st.one_of(st.integers(1, 64), st.integers(1, 5000)),
+    channels=st.integers(1, 8),
+    device=st.sampled_from(["cpu", "cuda"]),
+    memory_bytes=st.integers(2**20, 2**38),
+)
+
+
+def facts(pictures=1000, side=8, channels=1, device="cpu", memory=8 * 2**30):
+    return DataFacts(pictures, side, side, channels, device, memory)
+
+
+H200 = dict(device="cuda", memory=139 * 2**30)
+
+
+@given(st.sampled_from(["auto", *STARRED]), SETTINGS)
+def test_automatic_configs_are_sane(name, given_facts):
+    config, _ = auto.small(name, given_facts)
+    batch, optim, loss, encoder = config.optim.batch_size, config.optim, config.loss, config.encoder
+    assert 2 <= batch <= given_facts.pictures
+    assert batch & (batch - 1) == 0
+    assert batch <= max(8, given_facts.pictures // 4)
+    assert batch % optim.accumulate == 0
+    assert 2 <= config.heads.codes <= 2 * batch
+    assert config.heads.codes & (config.heads.codes - 1) == 0
+    assert config.channels == given_facts.channels
+    assert config.short_side >= 1
+
+    assert 0 < optim.warmup_epochs < optim.epochs
+    assert 0 < optim.min_lr < optim.lr <= 2e-3
+    assert 0.99 <= optim.momentum <= 0.996 < optim.momentum_end
+    assert 0 < optim.weight_decay < optim.weight_decay_end
+    assert 0 < loss.teacher_temperature <= loss.teacher_temperature_start < loss.student_temperature
+    if loss.teacher_temperature < loss.teacher_temperature_start:
+        assert 0 < loss.teacher_temperature_epochs < optim.epochs
+    if loss.weighting == "ent":
+        assert 0 < loss.gamma < loss.gamma_start
+        assert 0 < loss.gamma_epochs < optim.epochs
+    assert (loss.target == "none") == (loss.me_max > 0)
+
+    sizes = [crop.size for crop in config.views.crops]
+    assert encoder.image_size == sizes[0]
+    assert config.views.roles[:2] == ("global", "global")
+    if encoder.kind == "vit":
+        assert all(size % encoder.patch_size == 0 for size in sizes)
+        assert min(sizes) >= 4 * encoder.patch_size
+        assert sizes[-1] < sizes[0]
+    else:
+        assert loss.mask == 0
+        assert config.views.count == 2
+
+
+@given(st.sampled_from(STARRED), SETTINGS, st.sampled_from([None, math.inf]))
+def test_every_difference_from_the_paper_is_a_choice_with_a_reason(name, given_facts, budget):
+    config, choices = auto.small(name, given_facts, budget)
+    settings = [choice.setting for choice in choices]
+    assert len(settings) == len(set(settings))
+    assert all(choice.reason for choice in choices)
+    changed = differences(to_dict(recipes.recipe(name)), to_dict(config))
+    assert {"views" if n.startswith("views") else n for n, _, _ in changed} <= set(settings)
+    for choice in choices:
+        if choice.setting != "views":
+            assert reduce(getattr, choice.setting.split("."), config) == choice.value
+    assert from_dict(Config, json.loads(json.dumps(to_dict(config)))) == config
+
+
+def seconds_per_epoch(name, given_facts):
+    config, _ = auto.small(name, given_facts)
+    return given_facts.pictures * auto.seconds_per_image(config, given_facts.device)
+
+
+@given(st.sampled_from(STARRED), SETTINGS, st.floats(1.2, 1e4))
+def test_a_budget_is_kept(name, given_facts, wanted):
+    budget = 60 + wanted * seconds_per_epoch(name, given_facts)
+    config, _ = auto.small(name, given_facts, budget)
+    assert 1 <= config.optim.epochs <= 800
+    assert config.optim.epochs * seconds_per_epoch(name, given_facts) <= budget
+    assert config.optim.epochs >= min(800, int(0.8 * wanted))
+    assert 0 < config.optim.warmup_epochs < config.optim.epochs
+
+
+@given(st.sampled_from(STARRED), SETTINGS, st.floats(0.01, 0.99))
+def test_a_budget_below_one_epoch_is_refused(name, given_facts, share):
+    with pytest.raises(UserError, match="--budget"):
+        auto.small(name, given_facts, share * seconds_per_epoch(name, given_facts))
+
+
+@pytest.mark.parametrize("budget", [0, -5, math.nan])
+def test_a_budget_that_is_no_time_is_refused(budget):
+    with pytest.raises(UserError, match="--budget"):
+        auto.small("auto", facts(), budget)
+
+
+@pytest.mark.parametrize("pictures", [0, 1])
+def test_one_picture_is_not_enough(pictures):
+    with pytest.raises(UserError, match="at least 2 pictures"):
+        auto.small("auto", facts(pictures))
+
+
+@pytest.mark.parametrize("family", ["dino", "msn"])
+def test_the_originals_are_not_resized(family):
+    with pytest.raises(UserError, match=f"{family}/vits16"):
+        auto.small(family, facts())
+
+
+def test_a_thousand_small_drawings_on_a_cpu():
+    config, choices = auto.small("auto", facts())
+    assert config.recipe == "dino-star-ent/auto"
+    assert (config.encoder.kind, config.encoder.widths) == ("conv", (24, 48, 96))
+    assert [(c.size, c.count, c.flip) for c in config.views.crops] == [(16, 2, 0.0)]
+    assert (config.short_side, config.channels, config.precision) == (8, 1, "fp32")
+    heads, optim, loss = config.heads, config.optim, config.loss
+    assert (heads.count, heads.hidden_dim, heads.embed_dim, heads.depth) == (16, 256, 64, 3)
+    assert (heads.codes, optim.batch_size, optim.epochs) == (128, 64, 60)
+    assert (optim.lr, optim.min_lr, optim.warmup_epochs, optim.clip) == (1e-3, 1e-5, 6, 3.0)
+    assert (optim.momentum, optim.weight_decay, optim.weight_decay_end) == (0.99, 0.04, 0.1)
+    assert loss.teacher_temperature == loss.teacher_temperature_start == 0.025
+    assert (loss.gamma_epochs, loss.weighting, loss.gamma) == (18, "ent", 0.05)
+    assert not any(choice.warning for choice in choices)
+
+
+def test_drawings_grow_to_twice_their_size_within_limits():
+    sizes = {side: auto.small("auto", facts(side=side))[0] for side in (4, 8, 12, 28, 32)}
+    found = {side: config.views.crops[0].size for side, config in sizes.items()}
+    assert found == {4: 16, 8: 16, 12: 24, 28: 32, 32: 32}
+
+
+def test_a_convolutional_encoder_cannot_mask_and_says_so():
+    config, choices = auto.small("msn-star-ent", facts())
+    assert (config.loss.mask, config.heads.count) == (0.0, 8)
+    assert any(c.setting == "loss.mask" and c.warning for c in choices)
+
+
+def test_a_hundred_thousand_photographs_on_a_large_gpu():
+    config, choices = auto.small("auto", facts(100_000, 375, 3, **H200))
+    assert (config.encoder.kind, config.encoder.size, config.encoder.patch_size) == ("vit", "S", 16)
+    assert [(c.size, c.count) for c in config.views.crops] == [(224, 1), (224, 1), (96, 10)]
+    optim, heads = config.optim, config.heads
+    assert (optim.batch_size, optim.lr, optim.epochs, optim.accumulate) == (256, 5e-4, 100, 1)
+    assert (heads.count, heads.codes, heads.hidden_dim, heads.embed_dim) == (16, 512, 1024, 256)
+    assert (optim.warmup_epochs, optim.momentum) == (10, 0.996)
+    assert config.loss.teacher_temperature_epochs == config.loss.gamma_epochs == 15
+    assert (config.short_side, config.precision, config.encoder.drop_path) == (256, "bf16", 0.1)
+    (warning,) = [c for c in choices if c.warning]
+    assert warning.setting == "heads.codes"
+    assert "1024 wanted" in warning.reason
+
+
+@pytest.mark.parametrize(
+    ("side", "patch", "view", "local"),
+    [
+        (500, 16, 224, 96), (160, 16, 224, 96), (159, 8, 96, 48), (96, 8, 96, 48), (84, 8, 80, 40),
+        (64, 8, 64, 32), (63, 4, 60, 32), (48, 4, 48, 24), (32, 4, 32, 16), (10, 4, 24, 16),
+    ],
+)  # fmt: skip
+def test_crops_follow_the_pictures(side, patch, view, local):
+    config, _ = auto.small("auto", facts(10_000, side, 3, **H200))
+    sizes = [crop.size for crop in config.views.crops]
+    assert (config.encoder.patch_size, sizes) == (patch, [view, view, local])
+
+
+@pytest.mark.parametrize(
+    ("pictures", "memory", "batch"),
+    [
+        (3000, 2**37, 128), (4000, 2**37, 256), (500_000, 2**37, 256),
+        (1_000_000, 2**37, 1024), (1_000_000, 2**34, 256), (100, 2**37, 16), (40, 2**37, 8),
+        (20, 2**37, 8), (5, 2**37, 4), (2, 2**37, 2),
+    ],
+)  # fmt: skip
+def test_the_batch_follows_pictures_and_memory(pictures, memory, batch):
+    config, _ = auto.small("auto", facts(pictures, 224, 3, "cuda", memory))
+    assert config.optim.batch_size == batch
+
+
+def test_a_small_gpu_takes_the_batch_in_parts():
+    config, choices = auto.small("auto", facts(10_000, 375, 3, "cuda", 12 * 10**9))
+    assert (config.optim.batch_size, config.optim.accumulate) == (256, 4)
+    assert any(c.setting == "optim.accumulate" and c.warning for c in choices)
+
+
+def test_photographs_on_a_cpu_get_a_tiny_transformer():
+    config, _ = auto.small("auto", facts(2000, 375, 3))
+    assert (config.encoder.size, config.encoder.depth, config.precision) == ("T", 6, "fp32")
+    assert (config.optim.batch_size, config.heads.codes) == (64, 128)
+    assert math.isclose(config.optim.lr, 5e-4)
+
+
+def test_the_estimate_meets_the_measured_speed():
+    config = recipes.recipe("dino-star-ent/vits16")
+    assert 1 / auto.seconds_per_image(config, "cuda") == pytest.approx(2200, rel=0.15)
+
+
+@given(st.sampled_from(STARRED), SETTINGS)
+def test_more_time_never_means_fewer_epochs(name, given_facts):
+    def epochs(budget):
+        return auto.small(name, given_facts, budget)[0].optim.epochs
+
+    whole = seconds_per_epoch(name, given_facts)
+    budgets = [100 + 2 * whole, 100 + 20 * whole, 100 + 2000 * whole, math.inf]
+    found = [epochs(budget) for budget in budgets]
+    assert found == sorted(found)
+    assert found[-1] == 800
+
+
+def test_the_users_epochs_take_the_schedules_along():
+    config, choices = auto.small("auto", facts(), epochs=10)
+    assert (config.optim.epochs, config.optim.warmup_epochs, config.loss.gamma_epochs) == (10, 1, 3)
+    assert ("optim.epochs", "as asked for") in [(c.setting, c.reason) for c in choices]

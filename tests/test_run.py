@@ -1,0 +1,175 @@
+"""Run folders: what is written is read back, and damage is told in words."""
+
+import errno
+import json
+import math
+import os
+
+import pytest
+import torch
+
+from wessl.config import EncoderConfig
+from wessl.encoder.conv import ConvNet
+from wessl.encoder.vit import ViT
+from wessl.errors import UserError
+from wessl.run import Run, build_encoder, sha256, write_json, write_whole
+
+
+@pytest.fixture
+def run(tmp_path) -> Run:
+    return Run.create(tmp_path / "deep" / "run", {"config": {"seed": 3}})
+
+
+def test_a_run_is_what_has_a_config(run, tmp_path):
+    assert run.exists
+    assert Run(run.path).read_config() == {"config": {"seed": 3}}
+    assert not Run(tmp_path).exists
+    with pytest.raises(UserError, match=r"is not a run folder: it has no config.json"):
+        Run(tmp_path).read_config()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"config": {"se', b"\xff\xfe\x00"])
+def test_a_damaged_config_is_told(run, content):
+    (run.path / "config.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"config.json is damaged .* use a new --out"):
+        run.read_config()
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_its_flag(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"--out .*file/run: cannot be written \(Not a directory\)"):
+        Run.create(tmp_path / "file" / "run", {})
+
+
+def test_a_config_that_cannot_be_written_is_told_with_the_reason(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"--out .*: cannot be written .*No space left on device"):
+        Run.create(tmp_path / "run", {})
+    assert list((tmp_path / "run").rglob("*.*")) == []
+
+
+def test_metrics_come_back_in_the_order_of_steps(run):
+    assert run.read_metrics() == []
+    for step in (10, 20, 30):
+        run.add_metrics({"step": step, "loss": step / 10})
+    assert [row["loss"] for row in run.read_metrics()] == [1.0, 2.0, 3.0]
+
+
+def test_of_a_step_written_twice_the_later_row_counts(run):
+    for step, loss in ((10, 1.0), (20, 2.0), (30, 3.0), (20, 2.5), (40, 4.0)):
+        run.add_metrics({"step": step, "loss": loss})
+    assert [(r["step"], r["loss"]) for r in run.read_metrics()] == [
+        (10, 1.0),
+        (20, 2.5),
+        (30, 3.0),
+        (40, 4.0),
+    ]
+
+
+def test_a_probe_and_a_row_of_one_step_are_both_kept(run):
+    run.add_metrics({"step": 10, "loss": 1.0})
+    run.add_metrics({"step": 10, "probe": {"knn": 0.5}})
+    assert run.read_metrics() == [{"step": 10, "loss": 1.0}, {"step": 10, "probe": {"knn": 0.5}}]
+
+
+def test_half_a_last_line_costs_neither_the_rows_before_nor_those_after(run):
+    run.add_metrics({"step": 10, "loss": 1.0})
+    run.add_metrics({"step": 20, "loss": 2.0})
+    path = run.path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert [row["step"] for row in run.read_metrics()] == [10]
+    run.add_metrics({"step": 20, "loss": 2.5})
+    run.add_metrics({"step": 30, "loss": 3.0})
+    assert [(row["step"], row["loss"]) for row in run.read_metrics()] == [
+        (10, 1.0),
+        (20, 2.5),
+        (30, 3.0),
+    ]
+
+
+def test_a_loss_that_is_no_number_comes_back_as_such(run):
+    run.add_metrics({"step": 10, "loss": math.nan})
+    assert math.isnan(run.read_metrics()[0]["loss"])
+
+
+def test_log_lines_are_dated_and_appended(run):
+    run.log("one")
+    run.log("two")
+    lines = (run.path / "train.log").read_text().splitlines()
+    assert [line.split("  ")[1] for line in lines] == ["one", "two"]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "value.json"
+    write_json(path, {"a": 1})
+
+    def half(temporary):
+        temporary.write_text('{"a"')
+        raise RuntimeError("file write failed")
+
+    with pytest.raises(OSError, match=r"could not write .*value.json: file write failed"):
+        write_whole(path, half)
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["value.json"]
+
+
+def test_a_checkpoints_checksum_is_that_of_its_bytes(run):
+    path = run.save_checkpoint(7, {"x": torch.arange(3)}, keep=2)
+    assert path.name == "step-000000007.pt"
+    recorded = json.loads(path.with_suffix(".json").read_text())
+    assert recorded == {"step": 7, "sha256": sha256(path)}
+
+
+def test_without_checkpoints_there_is_none_to_load(run):
+    assert run.load_checkpoint() is None
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        (EncoderConfig(kind="conv", widths=(4, 8)), ConvNet),
+        (EncoderConfig(dim=16, depth=2, heads=2, patch_size=4, image_size=8), ViT),
+    ],
+)
+def test_an_encoder_comes_back_as_it_was(run, config, kind):
+    encoder = build_encoder(config, channels=2).eval()
+    assert isinstance(encoder, kind)
+    with pytest.raises(UserError, match="holds no finished encoder"):
+        run.load_encoder()
+    run.save_encoder(encoder.state_dict(), {"channels": 2})
+    weights, description = run.load_encoder()
+    assert description == {"channels": 2}
+    again = build_encoder(config, channels=2).eval()
+    again.load_state_dict(weights)
+    pictures = torch.randn(1, 2, 8, 8)
+    assert torch.equal(again(pictures), encoder(pictures))
+
+
+def test_an_encoder_that_cannot_be_written_leaves_the_old_one(run, monkeypatch):
+    """The library behind this file has an error of its own for a full disk."""
+    from safetensors import SafetensorError
+
+    run.save_encoder({"x": torch.zeros(2)}, {})
+
+    def full(tensors, path):
+        path.write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("wessl.run.save_file", full)
+    with pytest.raises(OSError, match=r"could not write .*encoder.safetensors: .*No space left"):
+        run.save_encoder({"x": torch.ones(2)}, {})
+    assert torch.equal(run.load_encoder()[0]["x"], torch.zeros(2))
+    assert not list(run.path.glob(".*"))
+
+
+def test_results_come_back_by_name(run):
+    assert list(run.read_results()) == []
+    run.save_result("knn", {"accuracy": 0.5})
+    run.save_result("few-shot", {"accuracy": 0.25})
+    assert list(run.read_results()) == [
+        ("few-shot", {"accuracy": 0.25}),
+        ("knn", {"accuracy": 0.5}),
+    ]
