@@ -129,12 +129,12 @@ def test_a_thousand_small_drawings_on_a_cpu():
     assert [(c.size, c.count, c.flip) for c in config.views.crops] == [(16, 2, 0.0)]
     assert (config.short_side, config.channels, config.precision) == (8, 1, "fp32")
     heads, optim, loss = config.heads, config.optim, config.loss
-    assert (heads.count, heads.hidden_dim, heads.embed_dim, heads.depth) == (16, 256, 64, 3)
-    assert (heads.codes, optim.batch_size, optim.epochs) == (128, 64, 60)
-    assert (optim.lr, optim.min_lr, optim.warmup_epochs, optim.clip) == (1e-3, 1e-5, 6, 3.0)
+    assert (heads.count, heads.embed_dim, heads.depth) == (16, 64, 1)
+    assert (heads.codes, optim.batch_size, optim.epochs) == (128, 64, 50)
+    assert (optim.lr, optim.min_lr, optim.warmup_epochs, optim.clip) == (1e-3, 1e-5, 5, 3.0)
     assert (optim.momentum, optim.weight_decay, optim.weight_decay_end) == (0.99, 0.04, 0.1)
-    assert loss.teacher_temperature == loss.teacher_temperature_start == 0.025
-    assert (loss.gamma_epochs, loss.weighting, loss.gamma) == (18, "ent", 0.05)
+    assert loss.teacher_temperature == loss.teacher_temperature_start == 0.05
+    assert (loss.gamma_epochs, loss.weighting, loss.gamma) == (15, "ent", 0.05)
     assert not any(choice.warning for choice in choices)
 
 

@@ -21,8 +21,8 @@ FEW_SHOT_STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 
 TRANSFER_STRENGTHS = (1e-6, 1e-5, *FEW_SHOT_STRENGTHS, 30.0, 100.0, 1e3, 1e4, 1e5)
 
 # How near the optimum, as a share of the penalty, and as one of the value where rounding ends it.
-_TOLERANCE = {torch.float32: (1e-8, 2e-13), torch.float64: (1e-10, 2e-16)}
-_BYTES = 2 << 30  # working memory, which bounds how many problems run side by side
+_TOLERANCE = {torch.float32: (1e-6, 2e-13), torch.float64: (1e-10, 2e-16)}
+_BYTES = 2 << 30  # working memory, which bounds how many draws run side by side
 _ENOUGH = 0.3  # how far a Newton system is solved and a line searched; 0.1 to 0.5 cost the same
 _CG_STEPS, _SEARCH_STEPS = 500, 20
 _FLOAT32_STEPS = 40  # what needs more is limited by float32's rounding
@@ -70,7 +70,7 @@ def logistic(
     Draws may differ in length and in the classes they hold; those of one length are solved
     together. The solver works in float32, and in float64 for float64 features, for strengths below
     1e-4 and for what float32 cannot finish. `fit.converged` says which problems reached the
-    optimum: weights within 1e-4 of it, relatively, in float32 and 1e-5 in float64, or closer.
+    optimum: weights within 1e-3 of it, relatively, in float32 and 1e-5 in float64, or closer.
 
     >>> x = torch.tensor([[0.0, 1.0], [0.2, 0.9], [1.0, 0.1], [0.9, 0.0]])
     >>> fit = logistic(x, torch.tensor([4, 4, 7, 7]), FEW_SHOT_STRENGTHS, draws=[[0, 2], [1, 3]])
@@ -83,11 +83,12 @@ def logistic(
     classes, target = labels.to(features.device).unique(return_inverse=True)
     rows = _checked_rows(draws, target, classes)
     fit = _blank(features, classes, tuple(strengths), len(rows))
-    outputs = len(strengths) * len(classes)
     with full_precision(features.device):
         for length in sorted({len(draw) for draw in rows}):  # one length needs no padding
             members = torch.tensor([i for i, draw in enumerate(rows) if len(draw) == length])
-            for some in members.split(_at_once(length, features.shape[1], outputs, 4)):
+            # A draw needs about ten tensors as large as its logits or weights, in float64.
+            bytes_each = 80 * (length + min(length, features.shape[1])) * len(classes)
+            for some in members.split(max(1, _BYTES // bytes_each)):
                 chosen = torch.stack([rows[i] for i in some.tolist()])
                 _solve(fit, some, features[chosen].double(), target[chosen], max_iterations)
     if draws is not None:
@@ -128,36 +129,37 @@ def _blank(features: Tensor, classes: Tensor, strengths: tuple[float, ...], g: i
     )
 
 
-def _at_once(n: int, d: int, outputs: int, itemsize: int) -> int:
-    """How many problems fit in memory, each about ten tensors as large as logits and weights."""
-    return max(1, _BYTES // (10 * itemsize * (n + min(n, d)) * outputs))
-
-
 def _solve(fit: LogisticFit, into: Tensor, x_gnd: Tensor, target_gn: Tensor, limit: int) -> None:
-    """Write the solutions for the draws `into`, which have one length, into `fit`."""
+    """Write the solutions for the draws `into`, which have one length, into `fit`.
+
+    From the strongest penalty to the weakest, each starts where the one before ended. Solved side
+    by side from W = 0 instead, the strengths took four times as many matrix products.
+    """
     z, basis, mean, inverse_variance = _coordinates(x_gnd)
-    strengths = torch.tensor(fit.strengths, dtype=torch.float64, device=z.device)
-    # A weight under a very strong penalty is of the size of float32's rounding of the logits.
-    rough = (strengths >= 1e-4) & (strengths * inverse_variance.amin() < 100)
-    rough &= fit.weight.dtype == torch.float32
-    (g, n, d), c, into = x_gnd.shape, len(fit.classes), into.to(z.device)[:, None]
-    for dtype, most in ((torch.float32, min(limit, _FLOAT32_STEPS)), (torch.float64, limit)):
-        # What float32 leaves unfinished is done again in float64.
-        todo = rough if dtype == torch.float32 else ~(rough & fit.converged[into[:, 0]].all(dim=0))
-        for at in todo.nonzero()[:, 0].split(_at_once(n, d, g * c, dtype.itemsize)):
-            if not len(at):
-                continue
-            penalty = (inverse_variance[:, :, None] * strengths[at]).to(dtype)
-            problems = _Problems.of(z.to(dtype), target_gn, penalty, c)
-            w, value, steps, solved = _minimise(problems, _TOLERANCE[dtype], most)
-            weight = torch.einsum("gdr,grsc->gsdc", basis, w[:, :-1].double())
-            moved = torch.einsum("gsdc,gd->gsc", weight, fit.center.double() - mean)
-            bias = problems.prior.double() + w[:, -1].double() + moved
-            fit.weight[into, at] = weight.to(fit.weight)
-            # Only differences count, and under a strong penalty float32 needs them near 0.
-            fit.bias[into, at] = (bias - bias.amax(dim=2, keepdim=True)).to(fit.bias)
-            fit.objective[into, at] = value.double()
-            fit.iterations[into, at], fit.converged[into, at] = steps, solved
+    exact = _Problem.of(z, target_gn, inverse_variance, len(fit.classes))
+    quick, into = exact.single(), into.to(z.device)
+    w = z.new_zeros(len(z), exact.z.shape[2], len(fit.classes))
+    along = torch.zeros_like(w)
+    for i in sorted(range(len(fit.strengths)), key=lambda i: -fit.strengths[i]):
+        strength, start = fit.strengths[i], w
+        # Against the features' variance a penalty can be so strong that the logits it leaves are
+        # of the size of float32's rounding, or so weak that float32's gradient hides it.
+        rough = strength >= 1e-4 and 1e-9 < strength * inverse_variance.amin().item() < 10
+        tries = [quick, exact] if rough and fit.weight.dtype == torch.float32 else [exact]
+        for problem in tries:  # what float32 leaves unfinished goes on in float64
+            most = limit if problem is exact else min(limit, _FLOAT32_STEPS)
+            w, value, steps, solved = _minimise(problem.at(strength), w, along, most)
+            if solved.all():
+                break
+        along = w - start
+        weight = torch.einsum("gdr,grc->gdc", basis, w[:, :-1])
+        moved = torch.einsum("gdc,gd->gc", weight, fit.center.double() - mean)
+        bias = exact.prior[:, 0] + w[:, -1] + moved
+        fit.weight[into, i] = weight.to(fit.weight)
+        # Only differences count, and under a strong penalty float32 needs them near 0.
+        fit.bias[into, i] = (bias - bias.amax(dim=1, keepdim=True)).to(fit.bias)
+        fit.objective[into, i] = value
+        fit.iterations[into, i], fit.converged[into, i] = steps, solved
 
 
 def _coordinates(x_gnd: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -188,153 +190,157 @@ def _coordinates(x_gnd: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 class _Loss(NamedTuple):
-    value: Tensor  # (g, s)
-    p: Tensor  # (g, n, s, c) predicted probabilities
-    residual: Tensor  # (g, n, s, c) p minus the one-hot target
+    value: Tensor  # (g,)
+    p: Tensor  # (g, n, c) predicted probabilities
+    residual: Tensor  # (g, n, c) p minus the one-hot target
 
 
-@dataclass
-class _Problems:
-    """`g x s` problems that share `z`, whose last column is 1 for the intercept."""
+@dataclass(frozen=True)
+class _Problem:
+    """One strength on `g` draws; the last column of `z` is 1, for the intercept."""
 
-    z: Tensor  # (g, n, r + 1)
-    target: Tensor  # (g, n, 1, 1)
-    penalty: Tensor  # (g, r + 1, s, 1), 0 for the intercept
+    z: Tensor  # (g, n, r)
+    target: Tensor  # (g, n, 1)
+    penalty: Tensor  # (g, r, 1), 0 for the intercept
     prior: Tensor  # (g, 1, c) log class frequencies, where the intercept starts
 
     @staticmethod
-    def of(z: Tensor, target_gn: Tensor, penalty_grs: Tensor, classes: int) -> "_Problems":
+    def of(z: Tensor, target_gn: Tensor, penalty_gr: Tensor, classes: int) -> "_Problem":
         """A class absent from a draw starts, and so stays, at probability 0."""
         onehot = torch.nn.functional.one_hot(target_gn, classes).to(z)
         prior = onehot.mean(dim=1, keepdim=True).log()
         # Two columns -u and u differ by 2u, whose square is twice the square of both columns.
-        pair = prior.isfinite().sum(dim=2, keepdim=True) == 2
-        penalty = torch.nn.functional.pad(penalty_grs * (1 + pair), (0, 0, 0, 1))[..., None]
+        pair = prior.isfinite().sum(dim=2) == 2
+        penalty = torch.nn.functional.pad(penalty_gr * (1 + pair), (0, 1))[:, :, None]
         ones = torch.nn.functional.pad(z, (0, 1), value=1.0)
-        return _Problems(ones, target_gn[:, :, None, None], penalty, prior)
+        return _Problem(ones, target_gn[:, :, None], penalty, prior)
 
-    def logits(self, w: Tensor) -> Tensor:
-        """`z w`: (g, r + 1, s, c) -> (g, n, s, c), one product for all strengths of a draw."""
-        return (self.z @ w.flatten(2)).unflatten(2, w.shape[2:])
+    def single(self) -> "_Problem":
+        return _Problem(self.z.float(), self.target, self.penalty.float(), self.prior.float())
 
-    def pull(self, q: Tensor) -> Tensor:
-        """`z' q / n`: (g, n, s, c) -> (g, r + 1, s, c)."""
-        return (self.z.mT @ q.flatten(2)).unflatten(2, q.shape[2:]) / self.z.shape[1]
+    def at(self, strength: float) -> "_Problem":
+        return replace(self, penalty=self.penalty * strength)
+
+    def pull(self, q_gnc: Tensor) -> Tensor:
+        """`z' q / n`, as `(g, r, c)`."""
+        return (self.z.mT @ q_gnc).div_(self.z.shape[1])
 
     def loss(self, logits: Tensor) -> _Loss:
         """Written with the other classes' mass, since 1 - p is lost to rounding when p nears 1."""
-        target = self.target.expand(-1, -1, logits.shape[2], -1)
-        others = logits.scatter(3, target, -torch.inf).logsumexp(dim=3, keepdim=True)
-        value = torch.nn.functional.softplus(others - logits.gather(3, target))
-        p = logits.softmax(dim=3)
-        wrong = p.scatter(3, target, 0.0)
-        residual = wrong.scatter(3, target, -wrong.sum(dim=3, keepdim=True))
-        return _Loss(value.mean(dim=(1, 3)), p, residual)
+        others = logits.scatter(2, self.target, -torch.inf).logsumexp(dim=2, keepdim=True)
+        value = torch.nn.functional.softplus(others - logits.gather(2, self.target))
+        p = logits.softmax(dim=2)
+        residual = p.scatter(2, self.target, 0.0)
+        residual.scatter_(2, self.target, -residual.sum(dim=2, keepdim=True))
+        return _Loss(value.mean(dim=(1, 2)), p, residual)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(dim=(1, 3))
+    return torch.linalg.vecdot(a.flatten(1), b.flatten(1))
 
 
 def _minimise(
-    problems: _Problems, tolerance: tuple[float, float], limit: int
+    problem: _Problem, start: Tensor, along: Tensor, limit: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Newton's method; the weights `(g, r + 1, s, c)` and, as `(g, s)`, value, steps, converged.
+    """Newton's method; the weights `(g, r, c)` and, as `(g,)`, value, steps, converged.
 
-    A problem has converged when the Newton decrement, an estimate of value - optimum, is within the
-    `tolerance`. The penalty makes the value strongly convex, so with a decrement of a share of the
+    A draw has converged when the Newton decrement, an estimate of value - optimum, is within the
+    tolerance. The penalty makes the value strongly convex, so with a decrement of a share of the
     penalty the weights were within that share's root of the optimum, relatively; the last step
     takes them closer still.
     """
-    (g, n, r), s, c = problems.z.shape, problems.penalty.shape[2], problems.prior.shape[2]
-    w, logits = problems.z.new_zeros(g, r, s, c), problems.prior[:, None].expand(g, n, s, c)
-    loss = problems.loss(logits)
-    value, best, reached = loss.value, w.clone(), loss.value.clone()
+    w, step = start.to(problem.z), along.to(problem.z)
+    logits, change = problem.prior + problem.z @ w, problem.z @ step
+    loss = problem.loss(logits)
+    value = loss.value + _dot(problem.penalty * w, w) / 2
+    # The first step goes along the path that led here; its slope needs no gradient.
+    slope = _dot(loss.residual, change) / change.shape[1] + _dot(problem.penalty * w, step)
+    w, value, logits, loss = _search(problem, w, value, logits, step, change, slope)
     steps, solved = torch.zeros_like(value).long(), torch.zeros_like(value).bool()
-    at = torch.arange(s, device=w.device)  # the strengths still at work
+    share, rounding = _TOLERANCE[w.dtype]
     for _ in range(limit):
-        gradient = problems.pull(loss.residual) + problems.penalty * w
-        gradient = gradient * ~solved[:, None, at, None]
-        step = _newton_step(problems, gradient, loss.p)
-        decrement = -_dot(gradient, step) / 2
-        w, value, logits, loss = _search(problems, w, value, logits, step, decrement)
-        steps[:, at] += ~solved[:, at]
-        penalty = _dot(problems.penalty * w, w) / 2
-        solved[:, at] |= decrement <= tolerance[0] * penalty + tolerance[1] * value
-        best[:, :, at], reached[:, at] = w, value
-        keep = ~solved[:, at].all(dim=0)
-        if not keep.any():
+        gradient = problem.pull(loss.residual).addcmul_(problem.penalty, w)
+        gradient *= ~solved[:, None, None]
+        step, change = _newton_step(problem, gradient, loss.p)
+        slope = _dot(gradient, step)
+        w, value, logits, loss = _search(problem, w, value, logits, step, change, slope)
+        steps += ~solved
+        solved |= -slope / 2 <= share * _dot(problem.penalty * w, w) / 2 + rounding * value
+        if solved.all():
             break
-        if not keep.all():
-            at, value, w, logits = at[keep], value[:, keep], w[:, :, keep], logits[:, :, keep]
-            loss = _Loss(loss.value[:, keep], loss.p[:, :, keep], loss.residual[:, :, keep])
-            problems = replace(problems, penalty=problems.penalty[:, :, keep])
-    return best, reached, steps, solved
+    return w.double(), value.double(), steps, solved
 
 
-def _newton_step(problems: _Problems, gradient: Tensor, p: Tensor) -> Tensor:
-    """Solve `H step = -gradient` by conjugate gradients, preconditioned by H's diagonal.
+def _newton_step(problem: _Problem, gradient: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """Solve `H step = -gradient` by conjugate gradients; the step and what it does to the logits.
 
-    H v = z' [p * (q - sum_c p q)] / n + penalty * v, with q = z v. A problem stops when its own
-    residual is small and the decrement has stopped growing; either alone can stop too early.
+    H v = z' [p * (q - sum_c p q)] / n + penalty * v, with q = z v. Its diagonal, for z of variance
+    1, is about mean_i p (1 - p) + penalty, and preconditions. A draw stops when its residual is
+    small and the decrement has stopped growing; either alone can stop too early.
     """
     # The intercept has no penalty, and no curvature either where every p is near 0 or 1.
-    floor = problems.penalty[:, :-1].amin(dim=1, keepdim=True).clamp(max=1e-4)
-    squared = replace(problems, z=problems.z.square())
-    diagonal = (squared.pull(p * (1 - p)) + problems.penalty).maximum(floor)
-    likeliest = p.argmax(dim=3, keepdim=True)
-    step, left = torch.zeros_like(gradient), -gradient
+    floor = problem.penalty[:, :-1].amin(dim=1, keepdim=True).clamp(max=1e-4)
+    diagonal = ((p * (1 - p)).mean(dim=1, keepdim=True) + problem.penalty).maximum(floor)
+    likeliest = p.argmax(dim=2, keepdim=True)
+    step, change, left = torch.zeros_like(gradient), torch.zeros_like(p), -gradient
     ahead = left / diagonal
     size = _dot(left, ahead)
     enough, gain, live = size * _ENOUGH**2, torch.zeros_like(size), size > 0
     for tried in range(1, _CG_STEPS + 1):
         # q matters up to a constant a picture; against its likeliest class nothing cancels.
-        q = problems.logits(ahead)
-        q = q - q.gather(3, likeliest)
-        q = q - (p * q).sum(dim=3, keepdim=True)
-        pulled = problems.pull(p * q) + problems.penalty * ahead
+        q = problem.z @ ahead
+        q -= q.gather(2, likeliest)
+        q -= torch.linalg.vecdot(p, q)[:, :, None]
+        pq = p * q
+        pulled = problem.pull(pq).addcmul_(problem.penalty, ahead)
         # A constant added to all intercepts changes nothing, so H may be given any curvature there;
         # without one, rounding would grow along it.
-        common = ahead[:, -1].mean(dim=2)
-        pulled[:, -1] += common[:, :, None] / p.shape[3]
+        common = ahead[:, -1].mean(dim=1)
+        pulled[:, -1] += common[:, None] / p.shape[2]
         # A sum of squares, so that rounding cannot make it negative.
-        bend = _dot(p * q, q) / p.shape[1] + _dot(problems.penalty * ahead, ahead) + common**2
+        bend = _dot(pq, q) / p.shape[1] + _dot(problem.penalty * ahead, ahead) + common**2
         live = live & (bend > 0)
         length = torch.where(live, size / bend, 0)
         gain = gain + length * size
         growing = tried * length * size > 0.5 * gain
-        step = step + length[:, None, :, None] * ahead
-        left = left - length[:, None, :, None] * pulled
+        step.addcmul_(length[:, None, None], ahead)
+        change.addcmul_(length[:, None, None], q)
+        left.addcmul_(length[:, None, None], pulled, value=-1)
         fresh = left / diagonal
         before, size = size, _dot(left, fresh)
         live = live & (size > 0) & (growing | (size > enough))
         if not live.any():
             break
-        ahead = fresh + torch.where(live, size / before, 0)[:, None, :, None] * ahead
-    return step
+        ahead = fresh.addcmul_(torch.where(live, size / before, 0)[:, None, None], ahead)
+    return step, change
 
 
 def _search(
-    problems: _Problems, w: Tensor, value: Tensor, logits: Tensor, step: Tensor, decrement: Tensor
+    problem: _Problem,
+    w: Tensor,
+    value: Tensor,
+    logits: Tensor,
+    step: Tensor,
+    change: Tensor,
+    slope: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, _Loss]:
     """Go along `step` to where the slope is within `_ENOUGH` of its start, in size.
 
     Logits are linear in the step, so a trial costs no matrix product. From W = 0 a Newton step with
     a small penalty goes far too far, and later ones not far enough; both cost many Newton steps.
     """
-    slope, change = -2 * decrement, problems.logits(step)
-    penalty, linear = _dot(problems.penalty * w, w) / 2, _dot(problems.penalty * w, step)
-    square = _dot(problems.penalty * step, step)
-    length, low, high = torch.ones_like(slope), torch.zeros_like(slope), slope.new_tensor(torch.inf)
+    penalty, linear = _dot(problem.penalty * w, w) / 2, _dot(problem.penalty * w, step)
+    square = _dot(problem.penalty * step, step)
+    length, low, high = (slope < 0).to(slope), torch.zeros_like(slope), slope.new_tensor(torch.inf)
     low_slope, slack = slope, 4 * torch.finfo(w.dtype).eps * value
     for trial in range(_SEARCH_STEPS + 1):
-        moved = logits + length[:, None, :, None] * change
-        loss = problems.loss(moved)
+        moved = torch.addcmul(logits, length[:, None, None], change)
+        loss = problem.loss(moved)
         reached = loss.value + penalty + length * linear + length**2 * square / 2
         now = _dot(loss.residual, change) / change.shape[1] + linear + length * square
         fallen = reached <= value + 1e-4 * length * slope + slack
         far = (slope < 0) & ~(fallen & (now <= -_ENOUGH * slope))
-        near = ~far & (now < _ENOUGH * slope)
+        near = (slope < 0) & ~far & (now < _ENOUGH * slope)
         if trial == _SEARCH_STEPS or not (far | near).any():
             break
         high = torch.where(far, length, high)
@@ -344,4 +350,4 @@ def _search(
         length = torch.where(far, secant, torch.where(near, beyond, length))
         if trial == _SEARCH_STEPS - 1:
             length = torch.where(far, low, length)
-    return w + length[:, None, :, None] * step, reached, moved, loss
+    return w + length[:, None, None] * step, reached, moved, loss

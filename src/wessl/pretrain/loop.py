@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from wessl.errors import UserError
+from wessl.pretrain.cost import flops_per_image, peak_flops
 from wessl.pretrain.health import Finding, examine
 from wessl.pretrain.replay import first_nonfinite
 from wessl.pretrain.schedules import Now
@@ -136,6 +137,8 @@ class Clock:
 
     def __init__(self, trainer: Trainer):
         self.trainer = trainer
+        cuda = trainer.device.type == "cuda"
+        self.peak = peak_flops(torch.cuda.get_device_name(trainer.device)) if cuda else None
         self.saved = time.perf_counter()
         self.restart()
 
@@ -159,6 +162,8 @@ class Clock:
             data_wait=(trainer.loader.wait - self.wait) / seconds,
             eta=(trainer.steps - trainer.step) * seconds / steps,
         )
+        if self.peak is not None:
+            row["mfu"] = images / seconds * flops_per_image(trainer.config) / self.peak
         self.restart()
         return row | dataclasses.asdict(now)
 
