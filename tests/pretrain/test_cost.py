@@ -1,0 +1,70 @@
+import dataclasses
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from wessl.config import Config, EncoderConfig, HeadsConfig
+from wessl.data.view_config import dino_views, drawing_views
+from wessl.pretrain import cost
+from wessl.pretrain.model import build_model, teacher_of
+from wessl.recipes import recipe
+
+SMALL = [
+    Config(
+        encoder=EncoderConfig(size="T", patch_size=8, image_size=32, dim=96, drop_path=0.0),
+        heads=HeadsConfig(count=4, hidden_dim=64, codes=128),
+        views=dino_views(32, 16, 3),
+    ),
+    Config(
+        encoder=EncoderConfig(kind="conv", drop_path=0.0),
+        heads=HeadsConfig(count=4, hidden_dim=64, codes=128),
+        views=drawing_views(16),
+        channels=1,
+    ),
+]
+
+
+@pytest.mark.parametrize("config", SMALL, ids=["vit", "conv"])
+def test_operations_are_those_a_counter_sees(config):
+    student = build_model(config)
+    teacher = teacher_of(student)
+    n, sizes = 2, [(crop.size, crop.count) for crop in config.views.crops]
+    views = [torch.randn(count * n, config.channels, size, size) for size, count in sizes]
+    of_teacher = sum(crop.role != "local" for crop in config.views.crops)
+    with FlopCounterMode(display=False) as counter:
+        student.score(student.represent(views), n).sum().backward()
+        with torch.no_grad():
+            teacher.score(teacher.represent(views[:of_teacher]), n)
+    assert cost.flops_per_image(config) == pytest.approx(counter.get_total_flops() / n, rel=0.15)
+
+
+@pytest.mark.parametrize("config", SMALL, ids=["vit", "conv"])
+def test_parameters_are_counted_to_a_tenth(config):
+    exact = sum(p.numel() for p in build_model(config).parameters())
+    assert cost.parameters(config) == pytest.approx(exact, rel=0.5 if config.channels == 1 else 0.1)
+
+
+def test_an_image_of_the_papers_recipe_costs_what_was_counted():
+    assert cost.flops_per_image(recipe("dino-star/vits16")) == pytest.approx(122e9, rel=0.03)
+
+
+def test_memory_is_near_the_measured_peak():
+    """31.1 GiB on one GPU: S/16, 2x224 + 10x96, batch 256, 16 heads of 1,024 codes, bf16."""
+    config = recipe("dino-star-ent/vits16")
+    config = dataclasses.replace(config, optim=dataclasses.replace(config.optim, batch_size=256))
+    assert cost.peak_bytes(config) / 2**30 == pytest.approx(31.1, rel=0.15)
+
+
+def test_the_batch_that_fits_does():
+    config = recipe("dino-star-ent/vits16")
+    batch = cost.batch_that_fits(config, 24 * 2**30)
+    assert 64 <= batch <= 256
+    assert batch & (batch - 1) == 0
+    fitting = dataclasses.replace(config, optim=dataclasses.replace(config.optim, batch_size=batch))
+    assert cost.peak_bytes(fitting) <= 24 * 2**30
+
+
+def test_known_gpus_have_a_rate():
+    assert cost.peak_flops("NVIDIA H200") == 989e12
+    assert cost.peak_flops("Some other card") is None

@@ -1,0 +1,181 @@
+"""Pre-training as a user calls it: what works, what resumes, and what each mistake is told."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import wessl
+from wessl.errors import UserError
+
+QUICK = dict(epochs=1, quiet=True, device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("WESSL_CACHE", str(tmp_path / "cache"))
+
+
+def photographs(folder, n=24, size=(40, 48), classes=("cat", "dog")):
+    rng = np.random.default_rng(0)
+    for i in range(n):
+        place = folder / classes[i % len(classes)]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (*size, 3), dtype=np.uint8)).save(place / f"{i}.png")
+    return folder
+
+
+def tiny(**more):
+    """A transformer small enough for a test, on top of the automatic recipe."""
+    small = {"encoder.dim": 24, "encoder.depth": 2, "encoder.heads": 2, "hidden_dim": 16}
+    return QUICK | small | {"heads.count": 2, "codes": 8, "batch_size": 8} | more
+
+
+def command(*words, **environment):
+    done = subprocess.run(
+        [sys.executable, "-m", "wessl", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_folder_of_photographs_becomes_an_encoder_with_timms_names(tmp_path):
+    run = wessl.pretrain(photographs(tmp_path / "photos"), tmp_path / "run", **tiny())
+    weights = load_file(run.path / "encoder.safetensors")
+    assert {"cls_token", "pos_embed", "blocks.1.attn.qkv.weight", "norm.bias"} <= weights.keys()
+    rows = run.read_metrics()
+    assert any("probe" in row for row in rows)  # class folders: k-NN on the way
+    assert all(np.isfinite(row["loss"]) for row in rows if "loss" in row)
+    header = run.read_config()
+    assert header["data"]["pictures"] == 24
+    assert header["versions"]["torch"] == torch.__version__
+
+
+def test_the_encoder_embeds_paths_images_and_arrays_alike(tmp_path):
+    folder = photographs(tmp_path / "photos")
+    run = wessl.pretrain(folder, tmp_path / "run", **tiny())
+    encoder = wessl.load(run.path)
+    paths = sorted(folder.rglob("*.png"))[:3]
+    images = [Image.open(path) for path in paths]
+    features = encoder.embed(paths)
+    assert features.shape == (3, 24)
+    torch.testing.assert_close(encoder.embed(images), features)
+    torch.testing.assert_close(encoder.embed([np.asarray(i) for i in images]), features)
+    torch.testing.assert_close(wessl.load(run.path / "encoder.safetensors").embed(paths), features)
+    with pytest.raises(UserError, match="uint8"):
+        encoder.embed([np.zeros((4, 4, 3))])
+
+
+def test_the_same_call_again_trains_nothing_and_a_changed_one_is_refused(tmp_path):
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    before = (run.path / "metrics.jsonl").read_text()
+    wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    assert (run.path / "metrics.jsonl").read_text() == before
+    with pytest.raises(UserError, match=r"optim.epochs: 1 in the run, 2 asked for"):
+        wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK | dict(epochs=2))
+    with pytest.raises(UserError, match="begun on 500 pictures"):
+        wessl.pretrain("builtin://digits/train", tmp_path / "run", **QUICK)
+    wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK, log_every=7, keep=1)
+
+
+def test_training_starts_from_given_weights_or_says_what_does_not_fit(tmp_path):
+    folder = photographs(tmp_path / "photos")
+    first = wessl.pretrain(folder, tmp_path / "first", **tiny())
+    still = tiny(lr=0.0, min_lr=0.0, weight_decay=0.0, weight_decay_end=0.0)
+    weights = str(first.path / "encoder.safetensors")
+    second = wessl.pretrain(folder, tmp_path / "second", **still, init=weights)
+    old, new = (load_file(run.path / "encoder.safetensors") for run in (first, second))
+    for name in old:
+        torch.testing.assert_close(old[name], new[name])
+    deeper = tiny(**{"encoder.depth": 3})
+    with pytest.raises(UserError, match=r"--init does not fit this encoder: missing \['blocks.2"):
+        wessl.pretrain(folder, tmp_path / "third", **deeper, init=weights)
+    with pytest.raises(UserError, match="does not exist"):
+        wessl.pretrain(folder, tmp_path / "fourth", **tiny(), init=str(tmp_path / "none.pth"))
+
+
+def test_unreadable_files_are_skipped_counted_and_named(tmp_path):
+    folder = photographs(tmp_path / "photos")
+    (folder / "cat" / "broken.jpg").write_bytes(b"not a picture")
+    run = wessl.pretrain(folder, tmp_path / "run", **tiny(max_bad=0.1))
+    assert run.read_config()["data"] | {"location": ""} == dict(location="", pictures=24, skipped=1)
+    assert "broken.jpg" in (run.path / "train.log").read_text()
+    with pytest.raises(UserError, match=r"broken.jpg"):
+        wessl.pretrain(folder, tmp_path / "other", **tiny(max_bad=0.0))
+
+
+@pytest.mark.parametrize("method", ["dino-star", "dino-star-prob", "msn-star-ent"])
+def test_every_starred_method_has_automatic_sizes(tmp_path, method):
+    run = wessl.pretrain(photographs(tmp_path / "photos"), tmp_path / "run", method, **tiny())
+    assert run.read_config()["config"]["recipe"] == f"{method}/auto"
+
+
+@pytest.mark.parametrize("name", ["dino/vits16", "msn/vits16", "dino-star-ent/vits16"])
+def test_published_recipes_run_when_made_small(tmp_path, name):
+    small = tiny(epochs=1, batch_size=12, warmup_epochs=0, drop_path=0.1)
+    small |= {"precision": "fp32", "short_side": 40}
+    run = wessl.pretrain(photographs(tmp_path / "photos"), tmp_path / "run", name, **small)
+    assert (run.path / "encoder.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "words"),
+    [
+        ("nowhere", {}, "nowhere does not exist"),
+        ("empty", {}, "empty"),
+        ("one", {}, "at least 2"),
+        ("photos", dict(batch_size=100), "a batch of 100 cannot be drawn from 24 pictures"),
+        ("photos", {"encoder.patch_size": 64}, "smaller than a patch of 64"),
+        ("photos", dict(epoch=3), "unknown setting 'epoch'"),
+        ("photos", dict(device="tpu9"), "--device 'tpu9' is not a device"),
+        ("photos", dict(budget="soon"), "--budget 'soon' is not a time"),
+        ("photos", dict(budget=1e-6), "--budget"),
+        ("photos", dict(recipe="dino-star-entt"), "did you mean"),
+        ("photos", dict(log_every=0), "--log-every 0"),
+        ("photos", dict(probe="flat"), "--probe .* has no labels"),
+    ],
+)
+def test_a_users_mistake_is_named_and_leaves_nothing_behind(tmp_path, data, settings, words):
+    photographs(tmp_path / "photos")
+    photographs(tmp_path / "one", n=1, classes=("cat",))
+    photographs(tmp_path / "flat", n=4, classes=(".",))
+    (tmp_path / "empty").mkdir()
+    settings = tiny() | settings
+    if "probe" in settings:
+        settings["probe"] = str(tmp_path / "flat")
+    with pytest.raises(UserError, match=words):
+        wessl.pretrain(tmp_path / data, tmp_path / "run", **settings)
+    assert not (tmp_path / "run" / "encoder.safetensors").exists()
+
+
+def test_the_command_trains_resumes_and_exits_with_two_for_a_mistake(tmp_path):
+    words = ["pretrain", "builtin://digits/test", "--out", tmp_path / "run", "--optim.epochs", 1]
+    code, out, _ = command(*words)
+    assert code == 0, out
+    assert "encoder.safetensors" in out
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert (config["optim"]["epochs"], config["optim"]["warmup_epochs"]) == (1, 0.1)
+    code, _, complaint = command(*words, "--heads.codes", 64)
+    assert code == 2
+    assert "heads.codes: 128 in the run, 64 asked for" in complaint
+    code, _, complaint = command(*words, "--optim.epochz", 3)
+    assert code == 2
+    assert "epochz" in complaint
+    code, _, complaint = command("pretrain", tmp_path / "none", "--out", tmp_path / "x")
+    assert code == 2
+    assert "does not exist" in complaint
+    assert "Traceback" not in complaint
+
+
+def test_the_commands_help_shows_flags_and_settings():
+    code, out, _ = command("pretrain", "--help")
+    assert code == 0
+    for flag in ("--out", "--recipe", "--budget", "--optim.lr", "--loss.weighting", "--device"):
+        assert flag in out
