@@ -30,7 +30,7 @@ SHOTS = (1, 2, 5)
 DIGITS = "builtin://digits"
 
 
-def demo(out: str = "runs/demo", epochs: float = 50, seed: int = 0, draws: int = 30) -> None:
+def demo(out: str = "runs/demo", epochs: float = 30, seed: int = 0, draws: int = 30) -> None:
     """Learn from 1,297 handwritten digits without their labels, then test with few labels.
 
     Trains one head and sixteen, and compares them with raw pixels and an untrained encoder on 500
