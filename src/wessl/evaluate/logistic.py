@@ -23,7 +23,7 @@ TRANSFER_STRENGTHS = (1e-6, 1e-5, *FEW_SHOT_STRENGTHS, 30.0, 100.0, 1e3, 1e4, 1e
 # How near the optimum, as a share of the penalty, and as one of the value where rounding ends it.
 _TOLERANCE = {torch.float32: (1e-6, 2e-13), torch.float64: (1e-10, 2e-16)}
 _BYTES = 2 << 30  # working memory, which bounds how many draws run side by side
-_ENOUGH = 0.3  # how far a Newton system is solved and a line searched; 0.1 to 0.5 cost the same
+_ENOUGH = 0.3  # how far a Newton system is solved and a line searched; 0.1 to 0.6 cost the same
 _CG_STEPS, _SEARCH_STEPS = 500, 20
 _FLOAT32_STEPS = 40  # what needs more is limited by float32's rounding
 
@@ -133,7 +133,7 @@ def _solve(fit: LogisticFit, into: Tensor, x_gnd: Tensor, target_gn: Tensor, lim
     """Write the solutions for the draws `into`, which have one length, into `fit`.
 
     From the strongest penalty to the weakest, each starts where the one before ended. Solved side
-    by side from W = 0 instead, the strengths took four times as many matrix products.
+    by side from W = 0 instead, the strengths took three times as many matrix products.
     """
     z, basis, mean, inverse_variance = _coordinates(x_gnd)
     exact = _Problem.of(z, target_gn, inverse_variance, len(fit.classes))
