@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# By the environment, so that the build backend is held to them too, in pips old and new.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
+PIP_INSTALL := $(BIN)/python -m pip install --quiet
 
 .PHONY: help install core demo test format lint types imports pytest clean
 

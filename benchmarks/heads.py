@@ -1,10 +1,12 @@
 """Heads and loss of an ensemble: stacked and folded, against the obvious ways to write them.
 
-Three ways to do the same work, forward and backward, side by side in one run:
+The same work, forward and backward, side by side in one run:
 
 - batched: ``EnsembleHeads`` and ``multiview_loss``, m heads at once;
 - m x one: the single-head code, called m times;
-- loop: the paper's Algorithm 2 as written, a Python list of heads, every pair of views a loss.
+- loop: the paper's Algorithm 2 as written, for every view a Python loop over a list of heads, for
+  every pair of views a loss;
+- loop, views joined: the same loop once over the views laid end to end.
 
     python benchmarks/heads.py [--heads 16] [--images 16] [--rounds 9]
 
@@ -19,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -50,7 +53,7 @@ def m_times_one(m: int, dim: int, hidden: int, codes: int) -> Step:
     return lambda xs, xt: sum((step(xs, xt) for step in steps), torch.zeros(())) / m
 
 
-def loop(m: int, dim: int, hidden: int, codes: int) -> Step:
+def loop(m: int, dim: int, hidden: int, codes: int, join: bool = False) -> Step:
     def make() -> tuple[list[nn.Module], list[nn.Parameter]]:
         mlps: list[nn.Module] = [
             nn.Sequential(
@@ -71,10 +74,15 @@ def loop(m: int, dim: int, hidden: int, codes: int) -> Step:
             out.append(F.log_softmax(cosines / tau, -1))
         return torch.stack(out, 1)
 
+    def of_views(heads: tuple[list[nn.Module], list[nn.Parameter]], x_vnd: Tensor, tau: float):
+        if join:
+            return log_probs(heads, x_vnd.flatten(0, 1), tau).unflatten(0, x_vnd.shape[:2])
+        return [log_probs(heads, x, tau) for x in x_vnd]
+
     def step(xs_vnd: Tensor, xt_und: Tensor) -> Tensor:
-        log_ps = [log_probs(student, x, STUDENT) for x in xs_vnd]
+        log_ps = of_views(student, xs_vnd, STUDENT)
         with torch.no_grad():
-            log_pt = [log_probs(teacher, x, TEACHER) for x in xt_und]
+            log_pt = of_views(teacher, xt_und, TEACHER)
         losses = []
         for u, pt in enumerate(log_pt):
             for v, ps in enumerate(log_ps):
@@ -87,7 +95,12 @@ def loop(m: int, dim: int, hidden: int, codes: int) -> Step:
     return step
 
 
-WAYS = {"batched": batched, "m x one": m_times_one, "loop": loop}
+WAYS = {
+    "batched": batched,
+    "m x one": m_times_one,
+    "loop": loop,
+    "loop, views joined": partial(loop, join=True),
+}
 
 
 def run_once(step: Step, xs: Tensor, xt: Tensor) -> float:
@@ -145,10 +158,10 @@ def main() -> None:
         end="",
     )
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-    print(f"{'way':10} {'ms':>8} {'ratio':>7} {'peak MiB':>10} {'ratio':>7}")
+    print(f"{'way':18} {'ms':>8} {'ratio':>7} {'peak MiB':>10} {'ratio':>7}")
     for way in WAYS:
         ratio, size = seconds[way] / seconds["batched"], memory[way] / memory["batched"]
-        print(f"{way:10} {1e3 * seconds[way]:8.0f} {ratio:7.2f} {memory[way]:10.0f} {size:7.2f}")
+        print(f"{way:18} {1e3 * seconds[way]:8.0f} {ratio:7.2f} {memory[way]:10.0f} {size:7.2f}")
 
 
 if __name__ == "__main__":

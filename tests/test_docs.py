@@ -77,6 +77,7 @@ every_page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.relative_to(
 @every_page
 def test_every_python_block_runs_in_order(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WESSL_CACHE", str(tmp_path / "cache"))
     run(path)
 
 
@@ -108,3 +109,9 @@ def test_broken_links_and_open_fences_are_found(tmp_path):
     )
     assert broken_targets(page) == [f"{page}:1: gone.md", f"{page}:2: gone.png"]
     assert read(page).open_fence == 4
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_placeholder_is_left(page):
+    left = [text for _, text in read(page).prose if re.fullmatch(r"[A-Z]+_[A-Z_]+", text.strip())]
+    assert left == []

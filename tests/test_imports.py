@@ -10,6 +10,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "wessl"
 THIRD_PARTY = {
     "torch", "numpy", "PIL", "scipy", "sklearn", "safetensors", "tyro", "rich", "matplotlib",
 }  # fmt: skip
+# Beyond the design's table: errors and config are leaves without torch that rooms above may read;
+# data reads scikit-learn's digits, lazily; auto, api and demo wire rooms together as cli does.
 ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may import)
     "_version": (set(), set()),
     "errors": (set(), set()),

@@ -211,6 +211,9 @@ def test_it_is_an_encoder():
         (dict(dim=25, heads=2), "dim 25 is not a multiple of heads 2"),
         (dict(drop_path=1.0), r"drop_path must lie in \[0, 1\), got 1.0"),
         (dict(image_size=8), "a 8x8 picture is smaller than a patch, 16"),
+        (dict(depth=0), "depth must be at least 1, got 0"),
+        (dict(patch_size=0), "patch_size must be at least 1, got 0"),
+        (dict(in_channels=-1), "in_channels must be at least 1"),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -221,5 +224,7 @@ def test_wrong_options_are_named(options, message):
 def test_a_picture_smaller_than_a_patch_is_named():
     with pytest.raises(ValueError, match="a 3x16 picture is smaller than a patch, 4"):
         small()(images(h=3))
+    with pytest.raises(ValueError, match=r"keep must be int64 \(2, k\) patch numbers"):
+        small()(images(2), torch.zeros(1, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"n must lie in 1..3, got 4"):
         small().last_blocks(images(), 4)

@@ -11,7 +11,7 @@ def one_head(heads, j, x):
     for layer in heads.projection:
         if hasattr(layer, "weight"):
             k = j if len(layer.weight) > 1 else 0
-            x = F.linear(x, layer.weight[k], layer.bias[k])
+            x = F.linear(x, layer.weight[k].T, layer.bias[k])
         else:
             x = F.gelu(x)
     codes = heads.codebook[j if len(heads.codebook) > 1 else 0]

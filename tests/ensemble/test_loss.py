@@ -44,6 +44,18 @@ def test_gradients_are_the_general_forms_and_so_are_values_except_probs(name, sh
     torch.testing.assert_close(value, general)
 
 
+@pytest.mark.parametrize("name", oracle.NAMES)
+@pytest.mark.parametrize("hard", [False, True])
+def test_aligned_and_hard_variants_are_the_general_form_too(name, hard):
+    z, log_pt = log_probs(12, (2, 3, 4))
+    weighting = Weighting(name, aligned=True, hard=hard)
+    ours = value_and_gradient(lambda z: ensemble_loss(z.log_softmax(-1), log_pt, weighting, 0.6), z)
+    hard = hard or name in oracle.HARD
+    w = oracle.weights(name, z.log_softmax(-1), log_pt, 0.6, aligned=True, hard=hard)
+    expected = value_and_gradient(lambda z: oracle.general_loss(w, z.log_softmax(-1), log_pt), z)
+    torch.testing.assert_close(ours, expected)
+
+
 def test_values_are_algorithm_1s():
     log_ps, log_pt = log_probs(1, (4, 3, 6))
     pt, tau = log_pt.exp(), 0.2
@@ -219,6 +231,19 @@ def test_nothing_as_large_as_all_pairs_times_all_codes_is_ever_made(name):
     with Watch():
         multiview_loss(z, t, name).backward()
     assert largest <= z.numel()  # V x M x N x C, and V < M
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_mixed_precision_views_are_promoted_and_the_teacher_gets_no_gradient(name):
+    z, t = views(13)
+    expected = multiview_loss(z, t, name)
+    t32 = t.float().requires_grad_()
+    mixed = multiview_loss(z.requires_grad_(), t32, name)
+    mixed.backward()
+    assert mixed.dtype == torch.float64
+    assert t32.grad is None
+    torch.testing.assert_close(mixed, expected, rtol=1e-5, atol=1e-5)
+    assert multiview_loss(z.detach().float(), t, name).dtype == torch.float64
 
 
 def test_the_multiview_loss_of_bf16_logits_is_fp32_and_close():

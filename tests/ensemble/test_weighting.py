@@ -1,3 +1,5 @@
+import math
+
 import loss_oracle as oracle
 import pytest
 import torch
@@ -141,13 +143,17 @@ def test_low_precision_input_gives_at_least_fp32_weights():
 @settings(max_examples=50, deadline=None)
 def test_the_variance_score_bounds_the_entropy_score(shape, seed):
     """H <= 1/2 log(Var + 1/12) + 1/2 log(2 pi e), the appendix's bound."""
-    _, log_pt = log_probs(seed, shape)
-    from wessl.ensemble.weighting import entropy, teacher_precision
-
-    bound = -teacher_precision(log_pt, log_pt)[:, :, 0, 0] + 0.5 * torch.log(
-        torch.tensor(2 * torch.pi * torch.e, dtype=torch.float64)
-    )
-    assert (entropy(log_pt) <= bound + 1e-12).all()
+    b, m, c = shape
+    p = log_probs(seed, (b, m, 12 * c))[1].exp()
+    constant = 0.5 * math.log(2 * math.pi * math.e)
+    for n in range(b):
+        for i in range(m):
+            bound = -oracle.score("var", None, p[n], i, 0, 0) + constant
+            assert oracle.entropy(p[n, i]) <= bound + 1e-12
+    ours = ensemble_weights(p.log(), p.log(), "var", 1.0)[:, :, 0, 0]
+    scores = [[oracle.score("var", None, p[n], i, 0, 0) for i in range(m)] for n in range(b)]
+    expected = torch.tensor(scores, dtype=torch.float64).softmax(1) / m
+    torch.testing.assert_close(ours, expected)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +168,10 @@ def test_the_variance_score_bounds_the_entropy_score(shape, seed):
         (dict(temperature=-1), "got -1"),
         (dict(temperature=torch.tensor(-2.0)), "got -2"),
         (dict(temperature=float("inf")), "got inf"),
+        (dict(temperature="warm"), "got 'warm'"),
+        (dict(temperature=True), "got True"),
+        (dict(temperature=torch.ones(2)), "got tensor"),
+        (dict(log_ps=torch.ones(2, 3, 4, dtype=torch.int64)), "floating-point"),
         (dict(log_pt=torch.zeros(2, 3, 5)), r"got \(2, 3, 4\) and \(2, 3, 5\)"),
         (dict(log_ps=torch.zeros(3, 4), log_pt=torch.zeros(3, 4)), r"\(b, m, c\)"),
         (

@@ -137,8 +137,13 @@ class ViT(nn.Module):
         if size not in SIZES:
             raise ValueError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
         self.dim, self.depth, self.heads = (
-            given or named for given, named in zip((dim, depth, heads), SIZES[size], strict=True)
+            named if given is None else given
+            for given, named in zip((dim, depth, heads), SIZES[size], strict=True)
         )
+        counts = dict(dim=self.dim, depth=self.depth, heads=self.heads, patch_size=patch_size)
+        for name, count in (counts | dict(in_channels=in_channels)).items():
+            if count < 1:
+                raise ValueError(f"{name} must be at least 1, got {count}")
         if self.dim % self.heads:
             raise ValueError(f"dim {self.dim} is not a multiple of heads {self.heads}")
         if not 0 <= drop_path < 1:
@@ -177,7 +182,7 @@ class ViT(nn.Module):
     ) -> list[Tensor]: ...
 
     def forward(self, images, keep=None, drop=None):  # type: ignore[no-untyped-def]
-        if isinstance(images, list):
+        if isinstance(images, (list, tuple)):
             return self._each(self.forward, images, keep, drop)
         x = self._embed(images, keep)
         for i, block in enumerate(self.blocks):
@@ -199,7 +204,7 @@ class ViT(nn.Module):
 
     def cls(self, images, keep=None, drop=None):  # type: ignore[no-untyped-def]
         """``forward(images)[:, 0]``: the last block computes nothing for the other tokens."""
-        if isinstance(images, list):
+        if isinstance(images, (list, tuple)):
             return self._each(self.cls, images, keep, drop)
         x = self._embed(images, keep)
         for i, block in enumerate(self.blocks[:-1]):
@@ -233,6 +238,9 @@ class ViT(nn.Module):
             raise ValueError(f"expected (b, {self.in_channels}, h, w), got {tuple(images.shape)}")
         x = self.patch_embed(images) + self._positions(*images.shape[2:])
         if keep is not None:
+            if keep.dim() != 2 or len(keep) != len(x) or keep.dtype != torch.int64:
+                found = f"{keep.dtype} {tuple(keep.shape)}"
+                raise ValueError(f"keep must be int64 ({len(x)}, k) patch numbers, got {found}")
             x = x.gather(1, keep[..., None].expand(-1, -1, self.dim))
         cls = (self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1)
         return torch.cat([cls, x], 1)
@@ -255,8 +263,8 @@ class ViT(nn.Module):
         return height // self.patch_size, width // self.patch_size
 
     def _each(self, method, images, keep, drop):  # type: ignore[no-untyped-def]
-        # One pass a resolution: running the dense layers on all tokens at once needs the gradients
-        # re-packed, which costs more than it saves unless attention reads packed tokens too.
+        # One pass a resolution. Dense layers could run on all tokens at once; whether that pays
+        # depends on attention reading packed tokens too, and is to be decided by measurement.
         none = [None] * len(images)
         return [method(*one) for one in zip(images, keep or none, drop or none, strict=True)]
 

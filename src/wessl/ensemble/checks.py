@@ -10,6 +10,13 @@ def at_least_fp32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
+def common_dtype(a: Tensor, b: Tensor) -> torch.dtype:
+    """The wider of the two, and at least fp32: losses are not computed in less."""
+    if not (a.is_floating_point() and b.is_floating_point()):
+        raise ValueError(f"expected floating-point tensors, got {a.dtype} and {b.dtype}")
+    return torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+
+
 def positive(temperature: float | Tensor) -> float | Tensor:
     """The temperature without gradient, if it is a positive finite number.
 
@@ -17,6 +24,13 @@ def positive(temperature: float | Tensor) -> float | Tensor:
     """
     if isinstance(temperature, Tensor):
         temperature = temperature.detach()
+    one_number = (
+        temperature.numel() == 1
+        if isinstance(temperature, Tensor)
+        else (isinstance(temperature, (int, float)) and not isinstance(temperature, bool))
+    )
+    if not one_number:
+        raise ValueError(f"temperature must be a positive finite number, got {temperature!r}")
     on_host = not isinstance(temperature, Tensor) or temperature.device.type == "cpu"
     if on_host and not torch.compiler.is_compiling():
         value = float(temperature)

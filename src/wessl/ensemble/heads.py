@@ -13,20 +13,20 @@ Share = Literal["projection", "codebook"]
 
 
 class StackedLinear(nn.Module):
-    """``m`` linear layers side by side: ``(n, in)`` or ``(m, n, in)`` to ``(m, n, out)``."""
+    """``m`` linear layers side by side: ``(n, in)`` or ``(m, n, in)`` to ``(m, n, out)``.
+
+    Weights lie as ``(m, in, out)``, the layout in which their gradient comes out of the product.
+    """
 
     def __init__(self, m: int, in_dim: int, out_dim: int):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(m, out_dim, in_dim))
+        self.weight = nn.Parameter(torch.empty(m, in_dim, out_dim))
         self.bias = nn.Parameter(torch.zeros(m, out_dim))
         nn.init.trunc_normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        m, out_dim, _ = self.weight.shape
-        if x.dim() == 2:  # every head reads the same input: one wide product
-            y = F.linear(x, self.weight.flatten(0, 1), self.bias.flatten())
-            return y.unflatten(1, (m, out_dim)).transpose(0, 1)
-        return torch.baddbmm(self.bias[:, None], x, self.weight.transpose(1, 2))
+        x_mni = x.expand(len(self.weight), -1, -1)  # the first layer's input is common to all heads
+        return torch.baddbmm(self.bias[:, None], x_mni, self.weight)
 
 
 class StackedBatchNorm(nn.Module):
@@ -102,11 +102,11 @@ class EnsembleHeads(nn.Module):
 
     def codes(self) -> Tensor:
         """Codes ``(m, c, embed_dim)``, of length 1 or as learnt; ``m`` is 1 when shared."""
-        unit = F.normalize(self.codebook, dim=-1)
+        unit = F.normalize(at_least_fp32(self.codebook), dim=-1)
         return unit if self.code_length is None else unit * self.code_length[..., None]
 
     def forward(self, x: Tensor) -> Tensor:
-        embeddings, codes = self.embed(x), at_least_fp32(self.codes())
+        embeddings, codes = self.embed(x), self.codes()
         # Cosines in fp32 under autocast too: a bf16 step near 1 is 0.16 nats at temperature 0.025.
         with torch.autocast(x.device.type, enabled=False):
             return self._cosines(embeddings, codes)

@@ -8,7 +8,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from wessl.ensemble.checks import at_least_fp32
+from wessl.ensemble.checks import common_dtype
 from wessl.ensemble.weighting import (
     Scheme,
     Weighting,
@@ -89,7 +89,8 @@ def multiview_loss(
     check_views(student_logits_vmnc, teacher_probs_umnc, same_views)
     scheme = as_scheme(weighting)
     gamma = as_temperature(scheme, temperature, student_logits_vmnc.shape[-1])
-    teachers_nmc = [at_least_fp32(t.detach()).transpose(0, 1) for t in teacher_probs_umnc]
+    dtype = common_dtype(student_logits_vmnc, teacher_probs_umnc)
+    teachers_nmc = [t.detach().to(dtype).transpose(0, 1) for t in teacher_probs_umnc]
     teachers_of = [
         [u for u in range(len(teachers_nmc)) if not same_views or u != v]
         for v in range(len(student_logits_vmnc))
@@ -97,14 +98,14 @@ def multiview_loss(
     pairs = sum(map(len, teachers_of))
     if pairs == 0:
         raise ValueError("one view cannot learn from itself: give at least two student views")
-    total = torch.zeros((), dtype=teachers_nmc[0].dtype, device=student_logits_vmnc.device)
+    total = torch.zeros((), dtype=dtype, device=student_logits_vmnc.device)
     with torch.autocast(student_logits_vmnc.device.type, enabled=False):
         # Where the weights read no student, a teacher view's target serves every student view.
         ready_nmc = [weighted_teacher(scheme, gamma, t) for t in teachers_nmc]
         for logits_mnc, others in zip(student_logits_vmnc, teachers_of, strict=True):
             if not others:
                 continue
-            z_nmc = at_least_fp32(logits_mnc).transpose(0, 1)
+            z_nmc = logits_mnc.to(dtype).transpose(0, 1)
             ready = [ready_nmc[u] for u in others]
             if is_cross_entropy_of_averages(scheme):
                 log_mean_ps = average_student(z_nmc.log_softmax(-1), gamma)

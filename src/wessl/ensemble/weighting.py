@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from wessl.ensemble.checks import at_least_fp32, positive
+from wessl.ensemble.checks import common_dtype, positive
 
 Score = Callable[[Tensor, Tensor], Tensor]
 Reads = Literal["nothing", "teacher", "student", "both"]
@@ -236,5 +236,5 @@ def check_pair(log_ps: Tensor, log_pt: Tensor) -> tuple[Tensor, Tensor]:
             "log_ps and log_pt must both be (b, m, c) and not empty, "
             f"got {tuple(log_ps.shape)} and {tuple(log_pt.shape)}"
         )
-    dtype = torch.promote_types(at_least_fp32(log_ps).dtype, at_least_fp32(log_pt).dtype)
+    dtype = common_dtype(log_ps, log_pt)
     return log_ps.to(dtype), log_pt.detach().to(dtype)
