@@ -82,6 +82,8 @@ def test_the_same_call_again_trains_nothing_and_a_changed_one_is_refused(tmp_pat
         wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK | dict(epochs=2))
     with pytest.raises(UserError, match="begun on 500 pictures"):
         wessl.pretrain("builtin://digits/train", tmp_path / "run", **QUICK)
+    with pytest.raises(UserError, match="begun from random weights, not --init"):
+        wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK, init=str(run.path))
     wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK, log_every=7, keep=1)
 
 
@@ -101,11 +103,49 @@ def test_training_starts_from_given_weights_or_says_what_does_not_fit(tmp_path):
         wessl.pretrain(folder, tmp_path / "fourth", **tiny(), init=str(tmp_path / "none.pth"))
 
 
+def test_a_published_recipe_takes_the_pictures_channels_and_the_devices_precision(tmp_path):
+    small = tiny(batch_size=12, warmup_epochs=0) | {"encoder.image_size": 224}
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", "dino-star-ent/vits16", **small)
+    config = run.read_config()["config"]
+    assert (config["channels"], config["precision"]) == (1, "fp32")
+
+
+def test_another_weighting_takes_its_own_gamma(tmp_path):
+    settings = QUICK | dict(weighting="prob", epochs=0.1)
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **settings)
+    assert run.read_config()["config"]["loss"]["gamma"] is None
+    assert run.read_metrics()[0]["gamma"] == 1.0
+
+
+def test_every_choice_is_saved_with_its_reason_and_what_was_said_is_logged(tmp_path):
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    choices = {choice["setting"]: choice for choice in run.read_config()["choices"]}
+    assert choices["heads.codes"]["value"] == 128
+    assert all(choice["reason"] for choice in choices.values())
+    assert "no more than the 128 targets" in (run.path / "train.log").read_text()
+
+
+def test_other_pictures_of_the_same_number_are_noticed(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        np.savez(tmp_path / f"{name}.npz", images=rng.integers(0, 255, (60, 8, 8), dtype=np.uint8))
+    wessl.pretrain(tmp_path / "a.npz", tmp_path / "run", **QUICK)
+    with pytest.raises(UserError, match=r"are not the same"):
+        wessl.pretrain(tmp_path / "b.npz", tmp_path / "run", **QUICK)
+
+
+def test_a_run_in_which_every_step_is_nan_is_an_error(tmp_path, monkeypatch):
+    settings = QUICK | dict(student_temperature=1e-45, epochs=0.2)
+    with pytest.raises(UserError, match="NaN or infinite"):
+        wessl.pretrain("builtin://digits/test", tmp_path / "run", **settings)
+
+
 def test_unreadable_files_are_skipped_counted_and_named(tmp_path):
     folder = photographs(tmp_path / "photos")
     (folder / "cat" / "broken.jpg").write_bytes(b"not a picture")
     run = wessl.pretrain(folder, tmp_path / "run", **tiny(max_bad=0.1))
-    assert run.read_config()["data"] | {"location": ""} == dict(location="", pictures=24, skipped=1)
+    data = run.read_config()["data"]
+    assert (data["pictures"], data["skipped"]) == (24, 1)
     assert "broken.jpg" in (run.path / "train.log").read_text()
     with pytest.raises(UserError, match=r"broken.jpg"):
         wessl.pretrain(folder, tmp_path / "other", **tiny(max_bad=0.0))
@@ -139,6 +179,12 @@ def test_published_recipes_run_when_made_small(tmp_path, name):
         ("photos", dict(budget=1e-6), "--budget"),
         ("photos", dict(recipe="dino-star-entt"), "did you mean"),
         ("photos", dict(log_every=0), "--log-every 0"),
+        ("photos", dict(batch_size=8, accumulate=3), "--optim.accumulate 3 does not divide"),
+        ("photos", {"heads.count": 0}, "--heads.count must be at least 1, got 0"),
+        ("photos", dict(lr=-1.0), "--optim.lr must be at least 0, got -1.0"),
+        ("photos", dict(weighting="bogus"), "--loss.weighting 'bogus' is unknown"),
+        ("photos", {"encoder.heads": 5}, "not a multiple of heads 5"),
+        ("photos", dict(epochs=3, budget="9h"), "give one of them"),
         ("photos", dict(probe="flat"), "--probe .* has no labels"),
     ],
 )
@@ -152,7 +198,7 @@ def test_a_users_mistake_is_named_and_leaves_nothing_behind(tmp_path, data, sett
         settings["probe"] = str(tmp_path / "flat")
     with pytest.raises(UserError, match=words):
         wessl.pretrain(tmp_path / data, tmp_path / "run", **settings)
-    assert not (tmp_path / "run" / "encoder.safetensors").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_trains_resumes_and_exits_with_two_for_a_mistake(tmp_path):

@@ -1,6 +1,7 @@
 """The public verbs as functions: they wire the rooms together and print nothing of their own."""
 
 import dataclasses
+import hashlib
 import platform
 import shlex
 import sys
@@ -11,20 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wessl import auto, recipes
+from wessl import plan
 from wessl._version import __version__
+from wessl.auto import Choice
 from wessl.config import Config, Options, differences, from_dict, override, to_dict
 from wessl.data.cache import PictureCache, build_cache
 from wessl.data.loader import Loader
-from wessl.data.sources import Source, open_source
+from wessl.data.sources import open_source
 from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder, extract
 from wessl.evaluate.knn import knn_accuracy
-from wessl.pretrain import cost
 from wessl.pretrain.console import Console
 from wessl.pretrain.loop import train
 from wessl.pretrain.trainer import Trainer
-from wessl.run import Run, read_weights
+from wessl.run import Run, read_weights, sha256
 
 State = dict[str, Any]
 PROBE_PICTURES = 10_000
@@ -65,200 +66,104 @@ def pretrain_with(
     change: Callable[[Config], Config],
     console: Console,
 ) -> Run:
-    """What ``pretrain`` and its command share; ``change`` puts the user's settings on a recipe."""
-    if options.log_every < 1:
-        raise UserError(f"--log-every {options.log_every} must be at least 1")
-    device = find_device(options.device)
+    """What ``pretrain`` and its command share; ``change`` puts the user's settings on a recipe.
+
+    Nothing is written to ``out`` before everything that could be wrong has been tried.
+    """
+    device = plan.find_device(options.device)
     source = open_source(data, directory=options.cache)
-    old = Run(out).read_config() if Run(out).exists else None
+    run, state = Run(out), None
+    if run.exists:
+        state = run.load_checkpoint(device)  # without a whole one the folder may begin anew
+    old = run.read_config() if state is not None else None
+    choices: list[Choice] = []
     if old is not None and old["request"] == request:
         config = from_dict(Config, old["config"])
     else:
-        config, choices = choose(request, source, device, change)
-        for choice in choices if old is None else ():
-            console.say(f"  {choice.setting:<30} {choice.value!s:<14} {choice.reason}")
-        if old is not None:
-            refuse_changes(old["config"], to_dict(config), out)
-    check(config, device, console)
+        config, choices = plan.choose(request, source, device, change)
+    if old is not None:
+        refuse_changes(old["config"], to_dict(config), out)
+        refuse_other_init(old["init"], options.init, out)
+    elif choices:
+        console.say(plan.table(choices, config))
+    plan.check(config, options, device, console)
+    if config.channels != source.channels:
+        source = open_source(data, config.channels, options.cache)
     cache = build_cache(
-        source,
-        config.short_side,
-        options.cache,
-        options.workers,
-        options.max_bad,
-        console.decoding,
+        source, config.short_side, options.cache, options.workers, options.max_bad, console.decoding
     )
-    return run_training(config, options, request, cache, source, Path(out), old, device, console)
-
-
-def run_training(
-    config: Config,
-    options: Options,
-    request: State,
-    cache: PictureCache,
-    source: Source,
-    out: Path,
-    old: State | None,
-    device: torch.device,
-    console: Console,
-) -> Run:
-    mean, std = normalisation(cache)
-    if old is None:
-        header = dict(
-            format=1,
-            request=request,
-            config=to_dict(config),
-            options=to_dict(options),
-            data=dict(location=source.location, pictures=len(cache), skipped=len(cache.skipped)),
-            normalisation=dict(mean=mean, std=std),
-            command=shlex.join(sys.argv),
-            versions=versions(),
-        )
+    header: State = dict(
+        format=1,
+        request=request,
+        config=to_dict(config),
+        options=to_dict(options),
+        choices=[dataclasses.asdict(choice) for choice in choices],
+        data=describe_data(source.location, cache),
+        normalisation=dict(zip(("mean", "std"), normalisation(cache), strict=True)),
+        init=describe_init(options.init),
+        command=shlex.join(sys.argv),
+        versions=versions(),
+    )
+    if old is not None:
+        refuse_other_data(old["data"], header["data"], out)
+        header = old
+    loader = Loader(cache, config.optim.batch_size, config.seed, device)
+    mean, std = header["normalisation"]["mean"], header["normalisation"]["std"]
+    init = load_init(options.init) if state is None else None
+    try:
+        trainer = Trainer(config, options, loader, (mean, std), init)
+        trainer.prepare(*next(iter(loader.batches(0))))
+    except ValueError as error:  # what the rooms below say of settings that do not go together
+        raise UserError(str(error)) from error
+    describe = description(config, mean, std)
+    probe = make_probe(options, cache, config, describe)
+    if state is None:
         run = Run.create(out, header)
-    else:
-        run = Run(out)
-        mean, std = old["normalisation"]["mean"], old["normalisation"]["std"]
-        refuse_other_data(old["data"], len(cache), source.location, out)
+    console.log_to(run)
+    say_data(cache, console, run)
+    if init is not None:
+        console.say(f"started from {len(init)} tensors of {options.init}, all of them")
+    if state is not None:
+        trainer.load_state(state)
+        at = f"step {trainer.step} of {trainer.steps}"
+        going = trainer.step < trainer.steps
+        console.say(f"resuming {out} at {at}" if going else f"{out} is finished: {at}")
+    try:
+        train(trainer, run, console, probe, lambda: describe)
+    except torch.OutOfMemoryError as error:
+        raise plan.out_of_memory(config, device) from error
+    return run
+
+
+def say_data(cache: PictureCache, console: Console, run: Run) -> None:
     for name, reason in cache.skipped:
         run.log(f"skipped {name}: {reason}")
     if cache.skipped:
         first = ", ".join(name for name, _ in cache.skipped[:3])
-        console.say(f"{len(cache.skipped)} pictures could not be read ({first} ...): see train.log")
-    loader = Loader(cache, config.optim.batch_size, config.seed, device)
-    state = run.load_checkpoint(device)
-    init = load_init(options.init) if state is None else None
-    trainer = Trainer(config, options, loader, (mean, std), init)
-    if state is None and old is not None:
-        console.say(f"{out} has no whole checkpoint: starting it again from the beginning")
-    if state is not None:
-        trainer.load_state(state)
-        if trainer.step < trainer.steps:
-            console.say(f"resuming {out} at step {trainer.step} of {trainer.steps}")
-    describe = description(config, mean, std)
-    probe = make_probe(options, cache, config, describe)
-    try:
-        train(trainer, run, console, probe, lambda: describe)
-    except torch.OutOfMemoryError as error:
-        raise out_of_memory(config, device) from error
-    return run
+        more = " and others" if len(cache.skipped) > 3 else ""
+        console.say(f"{len(cache.skipped)} pictures cannot be read ({first}{more}): see train.log")
 
 
-def choose(
-    request: State, source: Source, device: torch.device, change: Callable[[Config], Config]
-) -> tuple[Config, list[auto.Choice]]:
-    """A recipe as published, or the automatic one, with the user's settings on top.
-
-    The automatic one is sized twice when the user sets the epochs, so that its schedules follow.
-    """
-    name, budget = request["recipe"], request["budget"]
-    if name in recipes.names():
-        if budget is not None:
-            raise UserError(f"--budget needs automatic sizes; --recipe {name} fixes its epochs")
-        return change(recipes.recipe(name)), []
-    facts = look_at(source, device)
-    sized, choices = auto.small(name, facts, seconds(budget))
-    epochs = change(sized).optim.epochs
-    if epochs != sized.optim.epochs:
-        sized, choices = auto.small(name, facts, epochs=epochs)
-    return change(sized), choices
-
-
-def look_at(source: Source, device: torch.device) -> auto.DataFacts:
-    """Size of a few pictures, their number, and what the device can hold."""
-    if len(source) < 2:
-        raise UserError(f"{source.location} holds {len(source)} picture; at least 2 are needed")
-    sample = torch.linspace(0, len(source) - 1, min(9, len(source))).long().tolist()
-    shapes = []
-    for i in sample:
-        try:
-            shapes.append(source.read(i).shape)
-        except Exception:  # unreadable files are named when the cache is built
-            continue
-    if not shapes:
-        raise UserError(f"none of the first pictures looked at in {source.location} can be read")
-    middle = len(shapes) // 2
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory
-    else:
-        memory = 8 * 2**30
-    return auto.DataFacts(
-        pictures=len(source),
-        height=sorted(shape[0] for shape in shapes)[middle],
-        width=sorted(shape[1] for shape in shapes)[middle],
-        channels=source.channels,
-        device="cuda" if device.type == "cuda" else "cpu",
-        memory_bytes=memory,
+def describe_data(location: str, cache: PictureCache) -> State:
+    """Where the pictures are, and a digest of their sizes and of 64 of them, wherever they lie."""
+    digest = hashlib.sha256(cache.heights.numpy().tobytes() + cache.widths.numpy().tobytes())
+    for i in torch.linspace(0, len(cache) - 1, min(64, len(cache))).long():
+        digest.update(cache.batch(i[None]).pixels.cpu().numpy().tobytes())
+    return dict(
+        location=location,
+        pictures=len(cache),
+        skipped=len(cache.skipped),
+        digest=digest.hexdigest(),
     )
 
 
-def seconds(budget: str | float | None) -> float | None:
-    """``"90s"``, ``"20m"``, ``"2h"`` or a number of seconds.
-
-    >>> seconds("20m")
-    1200.0
-    """
-    if budget is None or isinstance(budget, (int, float)):
-        return budget
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    try:
-        value = float(budget[:-1]) * units[budget[-1]]
-    except (ValueError, KeyError, IndexError):
-        raise UserError(f"--budget {budget!r} is not a time; write 90s, 20m or 2h") from None
-    if not value > 0:
-        raise UserError(f"--budget {budget!r} must be more than nothing")
-    return value
-
-
-def find_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"--device {name!r} is not a device; write cpu, cuda or cuda:1") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"--device {name}: this torch sees no GPU; use --device cpu")
-    return device
-
-
-def check(config: Config, device: torch.device, console: Console) -> None:
-    """What would fail later, said now."""
-    for crop in config.views.crops:
-        if config.encoder.kind == "vit" and crop.size < config.encoder.patch_size:
-            raise UserError(
-                f"a view of {crop.size} pixels is smaller than a patch of "
-                f"{config.encoder.patch_size}; choose a smaller --encoder.patch-size"
-            )
-    targets = config.optim.batch_size * sum(role != "local" for role in config.views.roles)
-    if config.loss.target == "sinkhorn" and config.heads.codes > targets:
-        console.say(
-            f"warning: {config.heads.codes} codes but Sinkhorn sees only {targets} targets a step, "
-            f"so not all codes can be used at once; consider --heads.codes {targets}"
-        )
-    if config.optim.accumulate > 1 and config.loss.me_max > 0:
-        console.say("note: with --optim.accumulate, ME-MAX is over each part, not the whole batch")
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-        memory = torch.cuda.get_device_properties(device).total_memory
-        need = cost.peak_bytes(config)
-        console.say(f"memory: about {need / 2**30:.1f} of {memory / 2**30:.0f} GiB (estimate)")
-        if need > memory:
-            console.say(f"warning: that may not fit; {_remedy(config, memory)}")
-
-
-def out_of_memory(config: Config, device: torch.device) -> UserError:
-    memory = torch.cuda.get_device_properties(device).total_memory
-    batch = config.optim.batch_size
-    return UserError(
-        f"out of memory with --optim.batch-size {batch} on {memory / 2**30:.0f} GiB; "
-        f"{_remedy(config, memory)}"
-    )
-
-
-def _remedy(config: Config, memory: float) -> str:
-    fits = min(cost.batch_that_fits(config, memory), config.optim.batch_size // 2)
-    parts = -(-config.optim.batch_size // max(1, fits))
-    return f"try --optim.batch-size {fits}, or the same batch in parts: --optim.accumulate {parts}"
+def describe_init(path: str | None) -> State | None:
+    if path is None:
+        return None
+    place = Path(path) / "encoder.safetensors" if Path(path).is_dir() else Path(path)
+    if not place.exists():
+        raise UserError(f"--init {path} does not exist; give a run folder or a weights file")
+    return dict(path=str(path), sha256=sha256(place))
 
 
 def refuse_changes(old: State, new: State, out: str | Path) -> None:
@@ -271,11 +176,18 @@ def refuse_changes(old: State, new: State, out: str | Path) -> None:
         )
 
 
-def refuse_other_data(old: State, pictures: int, location: str, out: Path) -> None:
-    if old["pictures"] != pictures:
+def refuse_other_init(old: State | None, path: str | None, out: str | Path) -> None:
+    if path is not None and describe_init(path) != old:
+        begun = "random weights" if old is None else f"--init {old['path']}"
+        raise UserError(f"{out} was begun from {begun}, not --init {path}; choose a new --out")
+
+
+def refuse_other_data(old: State, new: State, out: str | Path) -> None:
+    if old["digest"] != new["digest"]:
         raise UserError(
-            f"{out} was begun on {old['pictures']} pictures of {old['location']}, and {location} "
-            f"now has {pictures}; give it the same pictures, or choose a new --out"
+            f"{out} was begun on {old['pictures']} pictures of {old['location']}, and the "
+            f"{new['pictures']} of {new['location']} are not the same; give it the pictures it "
+            "began with, or choose a new --out"
         )
 
 

@@ -109,9 +109,11 @@ def show_help(verb: Any, config: Any) -> NoReturn:
         [(f.name, f.type, f) for f in dataclasses.fields(config) if f.name != "recipe"],
     )
     settings.__doc__ = "Settings on top of the recipe; shown are the values of dino-star/vits16."
-    for part, prog in ((verb, "wessl pretrain"), (settings, "wessl pretrain DATA --out RUN")):
-        with contextlib.suppress(SystemExit):
-            tyro.cli(part, args=["--help"], prog=prog)
+    shown = import_module("wessl.recipes").recipe("dino-star/vits16")
+    values = settings(**{f.name: getattr(shown, f.name) for f in dataclasses.fields(settings)})
+    with contextlib.suppress(SystemExit):
+        tyro.cli(verb, args=["--help"], prog="wessl pretrain")
+    tyro.cli(settings, args=["--help"], prog="wessl pretrain DATA --out RUN", default=values)
     sys.exit(0)
 
 

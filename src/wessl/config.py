@@ -5,6 +5,7 @@
 """
 
 import dataclasses
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -257,3 +258,54 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, An
         numbered = enumerate(zip(old, new, strict=True))
         return [d for i, (a, b) in numbered for d in differences(a, b, f"{prefix}.{i}")]
     return [] if old == new else [(prefix, old, new)]
+
+
+RANGES: dict[str, tuple[float, float, bool]] = {  # lowest, highest, whether the lowest itself goes
+    "short_side": (1, math.inf, True),
+    "channels": (1, math.inf, True),
+    "encoder.patch_size": (1, math.inf, True),
+    "encoder.drop_path": (0, 0.99, True),
+    "heads.count": (1, math.inf, True),
+    "heads.depth": (1, math.inf, True),
+    "heads.hidden_dim": (1, math.inf, True),
+    "heads.embed_dim": (1, math.inf, True),
+    "heads.codes": (2, math.inf, True),
+    "loss.gamma": (0, math.inf, False),
+    "loss.gamma_start": (0, math.inf, False),
+    "loss.student_temperature": (0, math.inf, False),
+    "loss.teacher_temperature": (0, math.inf, False),
+    "loss.teacher_temperature_start": (0, math.inf, False),
+    "loss.center_momentum": (0, 1, True),
+    "loss.me_max": (0, math.inf, True),
+    "loss.mask": (0, 0.99, True),
+    "optim.epochs": (0, math.inf, False),
+    "optim.batch_size": (1, math.inf, True),
+    "optim.lr": (0, math.inf, True),
+    "optim.lr_start": (0, math.inf, True),
+    "optim.min_lr": (0, math.inf, True),
+    "optim.warmup_epochs": (0, math.inf, True),
+    "optim.weight_decay": (0, math.inf, True),
+    "optim.weight_decay_end": (0, math.inf, True),
+    "optim.clip": (0, math.inf, False),
+    "optim.momentum": (0, 1, True),
+    "optim.momentum_end": (0, 1, True),
+    "optim.accumulate": (1, math.inf, True),
+}
+
+
+def check_ranges(config: Config) -> None:
+    """Stops at the first number that makes no sense, naming its flag.
+
+    >>> check_ranges(Config())
+    """
+    for name, (lowest, highest, closed) in RANGES.items():
+        value: Any = config
+        for part in name.split("."):
+            value = getattr(value, part)
+        if value is None:
+            continue
+        if not (lowest <= value <= highest if closed else lowest < value <= highest):
+            least = f"at least {lowest}" if closed else f"more than {lowest}"
+            most = "" if highest == math.inf else f" and at most {highest}"
+            flag = "--" + name.replace("_", "-")
+            raise UserError(f"{flag} must be {least}{most}, got {value}")

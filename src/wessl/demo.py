@@ -1,7 +1,9 @@
 """``wessl demo``: what the heads bring, on built-in pictures, in minutes and without a GPU."""
 
+import math
 import multiprocessing
 import os
+import statistics
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, wait
@@ -16,7 +18,7 @@ from wessl.config import Config, from_dict
 from wessl.data.cache import PictureCache, build_cache
 from wessl.data.sources import open_source
 from wessl.evaluate.features import TrainedEncoder, extract, load
-from wessl.evaluate.suite import Labelled, few_shot, nearest_neighbours, paired_gain
+from wessl.evaluate.suite import Labelled, few_shot, nearest_neighbours
 from wessl.pretrain.model import build_model
 from wessl.run import Run
 
@@ -27,58 +29,65 @@ METHODS = {
     "dino-star-ent": "16 heads, ent",
 }
 SHOTS = (1, 2, 5)
+COLUMNS = (*(f"{n}-shot" for n in SHOTS), "k-NN")
 DIGITS = "builtin://digits"
 
 
-def demo(out: str = "runs/demo", epochs: float = 30, seed: int = 0, draws: int = 30) -> None:
+def demo(out: str = "runs/demo", epochs: float = 24, seeds: int = 3, draws: int = 30) -> None:
     """Learn from 1,297 handwritten digits without their labels, then test with few labels.
 
-    Trains one head and sixteen, and compares them with raw pixels and an untrained encoder on 500
-    other digits. Run it again to see the table at once.
+    Trains one head and sixteen from several seeds, and compares them with raw pixels and an
+    untrained encoder on 500 other digits. Run it again to see the table at once.
 
     Args:
         out: Folder for the runs.
         epochs: Passes over the pictures.
-        seed: Seed of the runs.
+        seeds: How often each method is trained.
         draws: How often the few labelled pictures are drawn.
     """
     began = time.perf_counter()
     train, test = (build_cache(open_source(f"{DIGITS}/{part}"), None) for part in ("train", "test"))
-    runs = train_all(Path(out), epochs, seed)
-    first = runs["dino-star"]
+    runs = train_all(Path(out), epochs, seeds)
+    first = [runs["dino-star", seed] for seed in range(seeds)]
     rows = {
-        "raw pixels": measure(pixels(train), pixels(test), train, test, draws),
-        "untrained encoder": measure_encoder(untrained(first), train, test, draws),
+        "raw pixels": [measure(pixels(train), pixels(test), train, test, draws)],
+        "untrained encoder": [measure_encoder(untrained(r), train, test, draws) for r in first],
     }
-    for recipe, name in METHODS.items():
-        rows[name] = measure_encoder(load(runs[recipe].path), train, test, draws)
-        runs[recipe].save_result("demo", rows[name])
+    for (recipe, _), run in runs.items():
+        result = measure_encoder(load(run.path), train, test, draws)
+        run.save_result("demo", result)
+        rows.setdefault(METHODS[recipe], []).append(result)
     print_table(rows)
     print(
-        f"{len(test)} test digits, {draws} draws of the labelled ones; ± is the standard error\n"
-        f"over draws, and gains compare the same draws. Every number with its protocol:\n"
-        f"{out}/*/results/demo.json ({time.perf_counter() - began:.0f} s)"
+        f"{len(test)} test digits; mean of {seeds} trainings, ± the standard error over {draws} "
+        "draws of the\nlabelled ones; in brackets each training's gain over 1 head, on the same "
+        "draws.\n"
+        f"Every number with its protocol: {out}/*/results/demo.json "
+        f"({time.perf_counter() - began:.0f} s)"
     )
 
 
-def train_all(out: Path, epochs: float, seed: int) -> dict[str, Run]:
+def train_all(out: Path, epochs: float, seeds: int) -> dict[tuple[str, int], Run]:
     """All runs side by side, one thread each: so small a network gains nothing from more."""
     spawn = multiprocessing.get_context("spawn")
-    workers = min(len(METHODS), os.cpu_count() or 1)
+    names = [(recipe, seed) for recipe in METHODS for seed in range(seeds)]
+    workers = min(len(names), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, spawn, torch.set_num_threads, (1,)) as pool:
-        jobs = {
-            recipe: pool.submit(train_one, recipe, out / recipe, epochs, seed) for recipe in METHODS
-        }
+        jobs = {name: pool.submit(train_one, out, epochs, *name) for name in names}
         while not all(job.done() for job in jobs.values()):
             wait(jobs.values(), timeout=10)
-            say_progress(out)
-        return {recipe: job.result() for recipe, job in jobs.items()}
+            say_progress([folder(out, *name) for name in names])
+        return {name: job.result() for name, job in jobs.items()}
 
 
-def train_one(recipe: str, out: Path, epochs: float, seed: int) -> Run:
+def folder(out: Path, recipe: str, seed: int) -> Path:
+    return out / f"{recipe}-seed{seed}"
+
+
+def train_one(out: Path, epochs: float, recipe: str, seed: int) -> Run:
     return api.pretrain(
         f"{DIGITS}/train",
-        out,
+        folder(out, recipe, seed),
         recipe,
         quiet=True,
         epochs=epochs,
@@ -89,13 +98,19 @@ def train_one(recipe: str, out: Path, epochs: float, seed: int) -> Run:
     )
 
 
-def say_progress(out: Path) -> None:
-    parts = []
-    for recipe, name in METHODS.items():
-        rows = [row for row in Run(out / recipe).read_metrics() if "loss" in row]
-        if rows:
-            parts.append(f"{name}: step {rows[-1]['step']}/{rows[-1]['steps']}")
-    print("; ".join(parts) or "starting", file=sys.stderr, flush=True)
+def say_progress(folders: list[Path]) -> None:
+    """One line for all runs: how far the work is, and the losses of those under way."""
+    lasts = [rows[-1] for rows in map(losses, folders) if rows]
+    done = sum(row["step"] / row["steps"] for row in lasts) / len(folders)
+    running = [f"{row['loss']:.2f}" for row in lasts if row["step"] < row["steps"]]
+    words = f", losses now {', '.join(running)}" if running else ""
+    print(
+        f"training {len(folders)} encoders: {100 * done:.0f} %{words}", file=sys.stderr, flush=True
+    )
+
+
+def losses(path: Path) -> list[dict[str, Any]]:
+    return [row for row in Run(path).read_metrics() if "loss" in row]
 
 
 def pixels(cache: PictureCache) -> Tensor:
@@ -122,25 +137,34 @@ def measure(x: Tensor, z: Tensor, train: PictureCache, test: PictureCache, draws
     return results | {"k-NN": nearest_neighbours(known, unknown)}
 
 
-def print_table(rows: dict[str, Results]) -> None:
+def print_table(rows: dict[str, list[Results]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="Accuracy in % with 1, 2 and 5 labels a class, and k-NN with all labels")
-    for column in ("", *(f"{n}-shot" for n in SHOTS), "k-NN"):
+    table = Table(title="Accuracy in %: 1, 2 and 5 labels a class; k-NN, all labels")
+    for column in ("", *COLUMNS):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
-    for name, result in rows.items():
-        cells = [
-            f"{100 * result[f'{n}-shot']['accuracy']:.1f} "
-            f"± {100 * result[f'{n}-shot']['standard_error']:.1f}"
-            for n in SHOTS
-        ]
-        table.add_row(name, *cells, f"{100 * result['k-NN']['accuracy']:.1f}")
-    base = rows[METHODS["dino-star"]]
+    for name, results in rows.items():
+        table.add_row(name, *(cell(results, column) for column in COLUMNS))
     table.add_section()
+    base = rows[METHODS["dino-star"]]
     for recipe in ("dino-star-unif", "dino-star-ent"):
-        gains = [paired_gain(rows[METHODS[recipe]][f"{n}-shot"], base[f"{n}-shot"]) for n in SHOTS]
-        cells = [f"{100 * gain:+.1f} ± {100 * error:.1f}" for gain, error in gains]
-        near = rows[METHODS[recipe]]["k-NN"]["accuracy"] - base["k-NN"]["accuracy"]
-        table.add_row(f"gain, {METHODS[recipe].split(', ')[1]}", *cells, f"{100 * near:+.1f}")
+        name = METHODS[recipe]
+        table.add_row(f"gain, {name}", *(gain(rows[name], base, column) for column in COLUMNS))
     Console().print(table)
+
+
+def cell(results: list[Results], column: str) -> str:
+    mean = 100 * statistics.fmean(result[column]["accuracy"] for result in results)
+    if "per_draw" not in results[0][column]:
+        return f"{mean:.1f}"
+    draws = torch.tensor([result[column]["per_draw"] for result in results]).mean(0)
+    return f"{mean:.1f} ± {100 * draws.std() / math.sqrt(len(draws)):.1f}"
+
+
+def gain(results: list[Results], base: list[Results], column: str) -> str:
+    """Mean gain over the trainings, and each one's: +2.9 (+3.3 +2.6 +2.8)."""
+    pairs = zip(results, base, strict=True)
+    gains = [100 * (r[column]["accuracy"] - b[column]["accuracy"]) for r, b in pairs]
+    each = " ".join(f"{g:+.1f}" for g in gains)
+    return f"{statistics.fmean(gains):+.1f}" + (f" ({each})" if len(gains) > 1 else "")

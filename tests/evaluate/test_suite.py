@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from wessl.data.splits import few_shot_draws
-from wessl.evaluate.suite import Labelled, few_shot, nearest_neighbours, paired_gain
+from wessl.evaluate.suite import Labelled, few_shot, nearest_neighbours
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,3 @@ def test_a_result_says_how_it_was_made(digits):
 def test_more_labels_help_and_all_labels_most(digits):
     one, five = (few_shot(*digits, shots=n, draws=5)["accuracy"] for n in (1, 5))
     assert one < five < nearest_neighbours(*digits)["accuracy"]
-
-
-def test_a_paired_gain_compares_the_same_draws():
-    base, better = dict(per_draw=[0.5, 0.7, 0.6]), dict(per_draw=[0.6, 0.8, 0.7])
-    gain, error = paired_gain(better, base)
-    assert gain == pytest.approx(0.1)
-    assert error == pytest.approx(0, abs=1e-6)

@@ -71,8 +71,8 @@ class Loader:
     ):
         if batch_size < 1 or batch_size > len(pictures):
             raise UserError(
-                f"a batch of {batch_size} cannot be drawn from {len(pictures)} pictures; choose a "
-                f"batch size from 1 to {len(pictures)}"
+                f"a batch of {batch_size} cannot be drawn from {len(pictures)} pictures; choose "
+                f"--optim.batch-size from 1 to {len(pictures)}"
             )
         self.device = torch.device(device)
         self.residency = _residency(pictures, self.device, residency, share)

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -76,9 +75,3 @@ def nearest_neighbours(train: Labelled, test: Labelled, k: int = 20) -> dict[str
 
 def _as(kind: Literal["raw", "unit"], features: Tensor) -> Tensor:
     return F.normalize(features, dim=1) if kind == "unit" else features
-
-
-def paired_gain(result: dict[str, Any], base: dict[str, Any]) -> tuple[float, float]:
-    """Mean difference over the same draws, and its standard error."""
-    difference = torch.tensor(result["per_draw"]) - torch.tensor(base["per_draw"])
-    return float(difference.mean()), float(difference.std() / math.sqrt(len(difference)))

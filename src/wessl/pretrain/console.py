@@ -5,6 +5,8 @@ import sys
 import time
 from typing import Any
 
+from wessl.run import Run
+
 Row = dict[str, Any]
 
 
@@ -43,10 +45,18 @@ class Console:
         self.live = sys.stderr.isatty() and not quiet
         self.printed = time.monotonic()
         self.probe = ""
+        self.said: list[str] = []
+        self.run: Run | None = None
+
+    def log_to(self, run: Run) -> None:
+        """From now on, and with what was said before, the run's log has it too."""
+        self.run = run
+        for words in self.said:
+            run.log(words)
 
     def __call__(self, row: Row) -> None:
-        if "message" in row:
-            self.say(row["message"])
+        if "message" in row:  # the loop has logged it
+            self.say(row["message"], log=False)
         elif "probe" in row:
             numbers = "  ".join(f"{k} {100 * v:.1f} %" for k, v in row["probe"].items())
             self.probe = "  " + numbers
@@ -54,7 +64,11 @@ class Console:
         else:
             self._progress(row)
 
-    def say(self, words: str) -> None:
+    def say(self, words: str, log: bool = True) -> None:
+        if log and self.run is not None:
+            self.run.log(words)
+        elif log:
+            self.said.append(words)
         if self.quiet:
             return
         if self.live:

@@ -114,7 +114,8 @@ def speak(findings: list[Finding], spoken: set[str], run: Run, report: Report) -
 
 
 def give_up_on_nonfinite(trainer: Trainer, run: Run) -> None:
-    if trainer.skipped <= trainer.options.max_nonfinite:
+    never_learnt = trainer.step == trainer.steps == trainer.skipped
+    if trainer.skipped <= trainer.options.max_nonfinite and not never_learnt:
         return
     step = int(trainer.meter.last_bad)
     name, tensor = first_nonfinite(trainer, step)
