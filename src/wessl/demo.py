@@ -59,11 +59,9 @@ def demo(out: str = "runs/demo", epochs: float = 24, seeds: int = 3, draws: int 
         rows.setdefault(METHODS[recipe], []).append(result)
     print_table(rows)
     print(
-        f"{len(test)} test digits; mean of {seeds} trainings, ± the standard error over {draws} "
-        "draws of the\nlabelled ones; in brackets each training's gain over 1 head, on the same "
-        "draws.\n"
-        f"Every number with its protocol: {out}/*/results/demo.json "
-        f"({time.perf_counter() - began:.0f} s)"
+        f"{len(test)} test digits, mean of {seeds} trainings. ± is a standard error: of accuracies "
+        f"over the\n{draws} draws of labelled digits, of gains over the trainings. Every number with "
+        f"its protocol:\n{out}/*/results/demo.json ({time.perf_counter() - began:.0f} s)"
     )
 
 
@@ -150,7 +148,9 @@ def print_table(rows: dict[str, list[Results]]) -> None:
     base = rows[METHODS["dino-star"]]
     for recipe in ("dino-star-unif", "dino-star-ent"):
         name = METHODS[recipe]
-        table.add_row(f"gain, {name}", *(gain(rows[name], base, column) for column in COLUMNS))
+        table.add_row(
+            f"gain, {name.split()[-1]}", *(gain(rows[name], base, column) for column in COLUMNS)
+        )
     Console().print(table)
 
 
@@ -163,8 +163,10 @@ def cell(results: list[Results], column: str) -> str:
 
 
 def gain(results: list[Results], base: list[Results], column: str) -> str:
-    """Mean gain over the trainings, and each one's: +2.9 (+3.3 +2.6 +2.8)."""
+    """Mean over the trainings of the gain on the same draws, ± its standard error over them."""
     pairs = zip(results, base, strict=True)
     gains = [100 * (r[column]["accuracy"] - b[column]["accuracy"]) for r, b in pairs]
-    each = " ".join(f"{g:+.1f}" for g in gains)
-    return f"{statistics.fmean(gains):+.1f}" + (f" ({each})" if len(gains) > 1 else "")
+    mean = f"{statistics.fmean(gains):+.1f}"
+    if len(gains) == 1:
+        return mean
+    return f"{mean} ± {statistics.stdev(gains) / math.sqrt(len(gains)):.1f}"
