@@ -59,9 +59,10 @@ def demo(out: str = "runs/demo", epochs: float = 24, seeds: int = 3, draws: int 
         rows.setdefault(METHODS[recipe], []).append(result)
     print_table(rows)
     print(
-        f"{len(test)} test digits, mean of {seeds} trainings. ± is a standard error: of accuracies "
-        f"over the\n{draws} draws of labelled digits, of gains over the trainings. Every number with "
-        f"its protocol:\n{out}/*/results/demo.json ({time.perf_counter() - began:.0f} s)"
+        f"{len(test)} test digits, mean of {seeds} trainings. ± is a standard error: of "
+        f"accuracies over\n{draws} draws of the labelled digits, of gains over the trainings. "
+        f"Every number with its\nprotocol: {out}/*/results/demo.json "
+        f"({time.perf_counter() - began:.0f} s)"
     )
 
 
