@@ -1,0 +1,9 @@
+"""For every test: one quiet thread a process, and no trace in the user's cache."""
+
+import os
+import tempfile
+
+# The models here are tiny, and threads that spin while they wait starve whoever else is running.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ["WESSL_CACHE"] = tempfile.mkdtemp(prefix="wessl-tests-")
