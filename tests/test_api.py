@@ -87,6 +87,18 @@ def test_the_same_call_again_trains_nothing_and_a_changed_one_is_refused(tmp_pat
     wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK, log_every=7, keep=1)
 
 
+def test_a_folder_in_use_or_holding_a_finished_encoder_is_left_alone(tmp_path):
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    with run.locked(), pytest.raises(UserError, match=r"is being trained by process \d+"):
+        wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    before = (run.path / "encoder.safetensors").read_bytes()
+    for path in run.checkpoints.iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match="holds a finished encoder but no whole checkpoint"):
+        wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK | dict(seed=1))
+    assert (run.path / "encoder.safetensors").read_bytes() == before
+
+
 def test_training_starts_from_given_weights_or_says_what_does_not_fit(tmp_path):
     folder = photographs(tmp_path / "photos")
     first = wessl.pretrain(folder, tmp_path / "first", **tiny())

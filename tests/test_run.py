@@ -90,9 +90,10 @@ def test_half_a_last_line_costs_neither_the_rows_before_nor_those_after(run):
     ]
 
 
-def test_a_loss_that_is_no_number_comes_back_as_such(run):
-    run.add_metrics({"step": 10, "loss": math.nan})
-    assert math.isnan(run.read_metrics()[0]["loss"])
+def test_a_loss_that_is_no_number_is_written_as_null(run):
+    run.add_metrics({"step": 10, "loss": math.nan, "head_shares": [math.inf, 0.5]})
+    assert run.read_metrics() == [{"step": 10, "loss": None, "head_shares": [None, 0.5]}]
+    assert "NaN" not in (run.path / "metrics.jsonl").read_text()
 
 
 def test_log_lines_are_dated_and_appended(run):

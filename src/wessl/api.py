@@ -74,7 +74,9 @@ def pretrain_with(
     source = open_source(data, directory=options.cache)
     run, state = Run(out), None
     if run.exists:
-        state = run.load_checkpoint(device)  # without a whole one the folder may begin anew
+        # Without a whole checkpoint the folder may begin anew.
+        state = run.load_checkpoint(device, console.say)
+        refuse_to_overwrite(run, state)
     old = run.read_config() if state is not None else None
     choices: list[Choice] = []
     if old is not None and old["request"] == request:
@@ -129,7 +131,8 @@ def pretrain_with(
         going = trainer.step < trainer.steps
         console.say(f"resuming {out} at {at}" if going else f"{out} is finished: {at}")
     try:
-        train(trainer, run, console, probe, lambda: describe)
+        with run.locked():
+            train(trainer, run, console, probe, lambda: describe)
     except torch.OutOfMemoryError as error:
         raise plan.out_of_memory(config, device) from error
     return run
@@ -164,6 +167,14 @@ def describe_init(path: str | None) -> State | None:
     if not place.exists():
         raise UserError(f"--init {path} does not exist; give a run folder or a weights file")
     return dict(path=str(path), sha256=sha256(place))
+
+
+def refuse_to_overwrite(run: Run, state: State | None) -> None:
+    if state is None and (run.path / "encoder.safetensors").exists():
+        raise UserError(
+            f"{run.path} holds a finished encoder but no whole checkpoint to go on from; "
+            "choose a new --out"
+        )
 
 
 def refuse_changes(old: State, new: State, out: str | Path) -> None:

@@ -130,7 +130,9 @@ class Config:
     short_side: int = 256
     """Pictures are decoded once to this short side, never enlarged."""
     channels: int = 3
+    """Channels of the pictures: 1 for grey, 3 for colour, or more."""
     seed: int = 0
+    """Seed of every random draw."""
     precision: Literal["fp32", "bf16"] = "fp32"
 
 

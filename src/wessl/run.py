@@ -20,6 +20,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -31,6 +32,12 @@ from wessl.config import EncoderConfig, to_dict
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # not a Unix: two processes on one folder are then not noticed
+    fcntl = None
 
 State = dict[str, Any]
 
@@ -90,7 +97,7 @@ class Run:
             # A line that a kill cut short must not swallow the one after it.
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
             cut = file.read(1) not in (b"", b"\n")
-            file.write(b"\n" * cut + json.dumps(row).encode() + b"\n")
+            file.write(b"\n" * cut + json.dumps(_strict(row)).encode() + b"\n")
 
     def read_metrics(self) -> list[State]:
         """All rows; of a step written twice (before and after a kill) the later row counts."""
@@ -119,14 +126,34 @@ class Run:
             old.unlink()
         return path
 
-    def load_checkpoint(self, device: str | torch.device = "cpu") -> State | None:
-        """The newest whole checkpoint, or None; damaged ones are passed over and logged."""
+    def load_checkpoint(
+        self, device: str | torch.device = "cpu", say: Callable[[str], None] | None = None
+    ) -> State | None:
+        """The newest whole checkpoint, or None; damaged ones are passed over and said or logged."""
         for path in sorted(self.checkpoints.glob("step-*.pt"), reverse=True):
             problem = damage(path)
             if problem is None:
                 return torch.load(path, map_location=device, weights_only=True)
-            self.log(f"checkpoint {path.name} passed over: {problem}")
+            (say or self.log)(f"checkpoint {path.name} passed over: {problem}")
         return None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """For one process at a time; the lock dies with its process, however that ends."""
+        if fcntl is None:
+            yield
+            return
+        with (self.path / ".lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                holder = file.read().strip()
+                raise UserError(f"{self.path} is being trained by process {holder}") from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
 
     def save_encoder(self, state: dict[str, Tensor], description: State) -> None:
         """The encoder's weights under timm's names, and what is needed to use them."""
@@ -150,6 +177,15 @@ class Run:
     def read_results(self) -> Iterator[tuple[str, State]]:
         for path in sorted(self.results.glob("*.json")) if self.results.exists() else ():
             yield path.stem, json.loads(path.read_text())
+
+
+def _strict(value: Any) -> Any:
+    """NaN and infinities as null, which every reader of JSON understands."""
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:

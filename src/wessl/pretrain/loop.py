@@ -40,7 +40,8 @@ def train(
 ) -> None:
     """Runs to the end from wherever the run folder's last checkpoint is, saving on the way."""
     options, config = trainer.options, trainer.config
-    history = [row for row in run.read_metrics() if "loss" in row and row["step"] <= trainer.step]
+    past = [row for row in run.read_metrics() if row["step"] <= trainer.step]
+    history = [row for row in past if row.get("loss") is not None]
     spoken: set[str] = {finding.kind for finding in examine(history)} if history else set()
     probe_every = (
         options.probe_every or max(1.0, config.optim.epochs / 20)
@@ -94,7 +95,8 @@ def save(trainer: Trainer, run: Run, report: Report, must: bool) -> None:
     try:
         run.save_checkpoint(trainer.step, trainer.state(), trainer.options.keep)
     except OSError as error:
-        words = f"checkpoint not saved: {error}; the one before is intact. Free some space"
+        kept = "; the one before is intact" if any(run.checkpoints.glob("step-*.pt")) else ""
+        words = f"checkpoint not saved: {error}{kept}. Free some space"
         if must:
             raise UserError(words + " and run the same command again") from error
         run.log(words)

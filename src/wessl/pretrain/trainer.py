@@ -128,8 +128,14 @@ class Trainer:
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.step, self.seconds, self.skipped = state["step"], state["seconds"], state["skipped"]
-        self.student.load_state_dict(state["student"])
-        self.teacher.load_state_dict(state["teacher"])
+        try:
+            self.student.load_state_dict(state["student"])
+            self.teacher.load_state_dict(state["teacher"])
+        except RuntimeError as error:
+            raise UserError(
+                "the checkpoint was written by another version of wessl and does not fit this one "
+                f"({error}); go on with that version, or choose a new --out"
+            ) from error
         if self.centering is not None:
             self.centering.load_state_dict(state["centering"])
         self.optimizer.load_state_dict(state["optimizer"])
