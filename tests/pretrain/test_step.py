@@ -53,7 +53,7 @@ def plain_cosines(model: Model, views: list[Tensor], keep: list[Tensor | None]) 
             e = x
             for layer in heads.projection:
                 is_linear = hasattr(layer, "weight")
-                e = e @ layer.weight[j].T + layer.bias[j] if is_linear else layer(e)
+                e = e @ layer.weight[j] + layer.bias[j] if is_linear else layer(e)
             codes = heads.codebook[j]
             lengths = e.norm(dim=1)[:, None] * codes.norm(dim=1)[None]
             of_heads.append(e @ codes.T / lengths)
