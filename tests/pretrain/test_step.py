@@ -13,12 +13,17 @@ from wessl.config import Config
 from wessl.data.view_config import msn_views
 from wessl.pretrain.batch import shares_views
 from wessl.pretrain.model import Model
-from wessl.pretrain.step import Views, student_step, teacher_logits, teacher_step, teacher_targets
+from wessl.pretrain.step import Views, student_step, teacher_logits, teacher_targets
 from wessl.pretrain.trainer import Trainer
 
 TEMPERATURE, GAMMA = 0.05, 0.4
 STILL_VIT = {"encoder": VIT, "drop_path": 0.0}
 """Without drop-path, so that a view is the same picture by picture."""
+
+
+def targets_of(teacher, views, loss, temperature=TEMPERATURE, centering=None):
+    _, cosines = teacher_logits(teacher, views.teacher, views.n)
+    return teacher_targets(cosines, loss, temperature, centering)
 
 
 def ready(pictures, **changes) -> tuple[Trainer, Views]:
@@ -135,9 +140,7 @@ def double(model: Model) -> Model:
 def the_step(trainer: Trainer, views: Views) -> tuple[Tensor, Tensor]:
     config = trainer.config
     center = None if trainer.centering is None else trainer.centering.center.clone()
-    targets, _, _ = teacher_step(
-        trainer.teacher, views, config.loss, TEMPERATURE, trainer.centering
-    )
+    targets = targets_of(trainer.teacher, views, config.loss, TEMPERATURE, trainer.centering)
     loss, _ = student_step(
         trainer.student, views, targets, config.loss, GAMMA, shares_views(config)
     )
@@ -212,7 +215,7 @@ def test_dinos_student_sees_the_teachers_views_first(pictures):
 def test_the_reported_parts_add_up_to_the_loss(pictures):
     trainer, views = ready(pictures, me_max=2.5)
     config = trainer.config.loss
-    targets, _, _ = teacher_step(trainer.teacher, views, config, TEMPERATURE)
+    targets = targets_of(trainer.teacher, views, config)
     loss, (cross_entropy, me_max) = student_step(trainer.student, views, targets, config, GAMMA)
     assert float(me_max) > 0
     torch.testing.assert_close(loss.detach(), cross_entropy + 2.5 * me_max)
@@ -220,7 +223,7 @@ def test_the_reported_parts_add_up_to_the_loss(pictures):
 
 def test_all_of_the_student_learns_and_nothing_of_the_teacher(pictures):
     trainer, views = ready(pictures, encoder=VIT, mask=0.2)
-    targets, _, _ = teacher_step(trainer.teacher, views, trainer.config.loss, TEMPERATURE)
+    targets = targets_of(trainer.teacher, views, trainer.config.loss)
     assert not targets.requires_grad
     loss, _ = student_step(trainer.student, views, targets, trainer.config.loss, GAMMA)
     loss.backward()
@@ -235,7 +238,7 @@ def test_masked_views_really_lose_their_tokens_and_only_the_students_do(pictures
         model.encoder.blocks[0].register_forward_pre_hook(
             lambda _, inputs, who=who: tokens[who].append(inputs[0].shape[1])
         )
-    targets, _, _ = teacher_step(trainer.teacher, views, trainer.config.loss, TEMPERATURE)
+    targets = targets_of(trainer.teacher, views, trainer.config.loss)
     student_step(trainer.student, views, targets, trainer.config.loss, GAMMA)
     # 2 x 2 patches of the 8-pixel global views, of which floor(4 x 0.7) stay; 1 of the local ones.
     assert tokens == {"teacher": [1 + 4], "student": [1 + 2, 1 + 1]}

@@ -1,6 +1,7 @@
-"""All device work of a training step, as two free functions: the compile units.
+"""All device work of a training step, as free functions: the compile units.
 
-The teacher turns the global views into targets; the student learns them from every other view.
+The teacher turns the global views into targets, in two functions because the second needs the
+whole batch even when the first sees it in parts; the student learns them from every other view.
 """
 
 from dataclasses import dataclass
@@ -55,19 +56,6 @@ def teacher_targets(
     else:
         targets = sharpen(cosines, temperature)
     return targets.unflatten(1, (u, n)).transpose(0, 1)
-
-
-def teacher_step(
-    teacher: Model,
-    views: Views,
-    loss: LossConfig,
-    temperature: float | Tensor,
-    centering: Centering | None = None,
-    group: Group | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Targets and the cosines they came from, ``(U, M, N, C)``; representations ``(U n, dim)``."""
-    representations, cosines = teacher_logits(teacher, views.teacher, views.n)
-    return teacher_targets(cosines, loss, temperature, centering, group), cosines, representations
 
 
 def student_step(
