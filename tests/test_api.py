@@ -66,6 +66,7 @@ def test_the_encoder_embeds_paths_images_and_arrays_alike(tmp_path):
     images = [Image.open(path) for path in paths]
     features = encoder.embed(paths)
     assert features.shape == (3, 24)
+    torch.testing.assert_close(encoder.embed(paths[0]), features[:1])
     torch.testing.assert_close(encoder.embed(images), features)
     torch.testing.assert_close(encoder.embed([np.asarray(i) for i in images]), features)
     torch.testing.assert_close(wessl.load(run.path / "encoder.safetensors").embed(paths), features)

@@ -3,6 +3,7 @@
 The public names below load on first use, so that ``import wessl`` and ``wessl --help`` stay quick.
 """
 
+import inspect
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -89,6 +90,11 @@ class _Room(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> Any:
         verb = self.__name__.removeprefix("wessl.")
         return getattr(import_module("wessl.api"), verb)(*args, **options)
+
+    @property
+    def __signature__(self) -> Any:
+        verb = self.__name__.removeprefix("wessl.")
+        return inspect.signature(getattr(import_module("wessl.api"), verb))
 
 
 class _Package(ModuleType):

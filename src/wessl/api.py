@@ -144,7 +144,7 @@ def say_data(cache: PictureCache, console: Console, run: Run) -> None:
     if cache.skipped:
         first = ", ".join(name for name, _ in cache.skipped[:3])
         more = " and others" if len(cache.skipped) > 3 else ""
-        console.say(f"{len(cache.skipped)} pictures cannot be read ({first}{more}): see train.log")
+        console.say(f"{len(cache.skipped)} unreadable, left out ({first}{more}): see train.log")
 
 
 def describe_data(location: str, cache: PictureCache) -> State:

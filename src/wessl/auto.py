@@ -87,8 +87,7 @@ def small(
         raise UserError(f"at least 2 pictures are needed to learn from, found {facts.pictures}")
     base = FAMILIES[family]("vits16")
     views, chosen = (_drawings if facts.grey_drawings else _photographs)(base, facts)
-    best = family == "dino-star-ent"
-    why = "16 heads, the surest weigh most: the paper's best weighting" if best else "as asked for"
+    why = "the paper's best method; --recipe chooses another" if name == "auto" else "as asked for"
     choices = [
         Choice("recipe", f"{family}/auto", why),
         Choice("channels", facts.channels, "the pictures'"),

@@ -165,6 +165,12 @@ def test_mixed_precision_pairs_are_promoted_and_gamma_gets_no_gradient(name):
     assert gamma.grad is None
 
 
+def test_a_score_that_is_no_number_shows_in_the_loss():
+    log_ps, log_pt = log_probs(14, (2, 3, 4))
+    nan = Weighting(lambda s, t: t.new_full((1, 3, 1, 1), float("nan")))
+    assert ensemble_loss(log_ps, log_pt, nan).isnan()
+
+
 def views(seed, v=5, u=2, m=3, n=4, c=6, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     z = 2 * torch.randn(v, m, n, c, generator=generator, dtype=dtype)

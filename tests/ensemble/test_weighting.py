@@ -161,7 +161,7 @@ def test_the_variance_score_bounds_the_entropy_score(shape, seed):
     [
         (dict(weighting="entropy"), "unknown weighting 'entropy'; choose one of unif, "),
         (dict(weighting=Weighting("nope")), "unknown weighting 'nope'"),
-        (dict(weighting=3), "a name or a Weighting, not 3"),
+        (dict(weighting=3), r"a name or a Weighting\(your_score, ...\), not 3"),
         (dict(weighting=Weighting(3)), "a name or callable, not 3"),
         (dict(temperature=0.0), "positive finite number, got 0.0"),
         (dict(temperature=float("nan")), "got nan"),

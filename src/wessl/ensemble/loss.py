@@ -56,7 +56,7 @@ def ensemble_loss(
         else:
             weights = compact_weights(scheme, gamma, log_ps, log_pt)
             q_bjy = fold_teachers(weights, log_pt.exp(), scheme.aligned)
-        return -torch.where(q_bjy > 0, q_bjy * log_ps, 0.0).sum((1, 2)).mean()
+        return -torch.where(q_bjy == 0, 0.0, q_bjy * log_ps).sum((1, 2)).mean()
 
 
 def multiview_loss(

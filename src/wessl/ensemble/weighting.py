@@ -116,7 +116,9 @@ def as_scheme(weighting: str | Weighting) -> Scheme:
             raise ValueError(f"unknown weighting {weighting!r}; choose one of {', '.join(SCHEMES)}")
         return SCHEMES[weighting]
     if not isinstance(weighting, Weighting):
-        raise ValueError(f"weighting must be a name or a Weighting, not {weighting!r}")
+        raise ValueError(
+            f"weighting must be a name or a Weighting(your_score, ...), not {weighting!r}"
+        )
     if isinstance(weighting.score, str):
         named = as_scheme(weighting.score)
         return named._replace(

@@ -40,12 +40,18 @@ class TrainedEncoder(nn.Module):
         return centre_crop(batch, d["resize"], d["image_size"], d["mean"], d["std"])
 
     @torch.no_grad()
-    def embed(self, images: Tensor | Sequence[Picture], batch_size: int = 256) -> Tensor:
-        """Features ``(n, dim)`` of pictures: paths, PIL images, or uint8 arrays ``(h, w[, ch])``.
+    def embed(
+        self,
+        images: Tensor | str | Path | Image.Image | Sequence[Picture],
+        batch_size: int = 256,
+    ) -> Tensor:
+        """Features ``(n, dim)`` of a list of paths, PIL images, or uint8 arrays ``(h, w[, ch])``.
 
         A uint8 tensor is ``(n, h, w, ch)``; a float tensor ``(n, ch, h, w)`` is taken as already
         prepared.
         """
+        if isinstance(images, (str, Path, Image.Image)):
+            images = [images]
         device = next(self.encoder.parameters()).device
         parts = []
         for start in range(0, len(images), batch_size):
