@@ -92,6 +92,10 @@ def test_a_folder_in_use_or_holding_a_finished_encoder_is_left_alone(tmp_path):
     run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
     with run.locked(), pytest.raises(UserError, match=r"is being trained by process \d+"):
         wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    begun = wessl.Run.create(tmp_path / "begun", {"config": "of the first"})  # no checkpoint yet
+    with begun.locked(), pytest.raises(UserError, match="is being trained by process"):
+        wessl.pretrain("builtin://digits/test", begun.path, **QUICK)
+    assert begun.read_config() == {"config": "of the first"}
     before = (run.path / "encoder.safetensors").read_bytes()
     for path in run.checkpoints.iterdir():
         path.unlink()

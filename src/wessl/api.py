@@ -1,5 +1,6 @@
 """The public verbs as functions: they wire the rooms together and print nothing of their own."""
 
+import contextlib
 import dataclasses
 import hashlib
 import platform
@@ -66,14 +67,26 @@ def pretrain_with(
     change: Callable[[Config], Config],
     console: Console,
 ) -> Run:
-    """What ``pretrain`` and its command share; ``change`` puts the user's settings on a recipe.
+    """What ``pretrain`` and its command share; ``change`` puts the user's settings on a recipe."""
+    with contextlib.ExitStack() as held:
+        return _pretrain(data, out, options, request, change, console, held)
 
-    Nothing is written to ``out`` before everything that could be wrong has been tried.
-    """
+
+def _pretrain(
+    data: str | Path,
+    out: str | Path,
+    options: Options,
+    request: State,
+    change: Callable[[Config], Config],
+    console: Console,
+    held: contextlib.ExitStack,
+) -> Run:
+    """Nothing is written to ``out`` before it is locked and all that could be wrong was tried."""
     device = plan.find_device(options.device)
     source = open_source(data, directory=options.cache)
     run, state = Run(out), None
     if run.exists:
+        held.enter_context(run.locked())
         # Without a whole checkpoint the folder may begin anew.
         state = run.load_checkpoint(device, console.say)
         refuse_to_overwrite(run, state)
@@ -114,13 +127,16 @@ def pretrain_with(
     init = load_init(options.init) if state is None else None
     try:
         trainer = Trainer(config, options, loader, (mean, std), init)
-        trainer.prepare(*next(iter(loader.batches(0))))
+        with contextlib.closing(loader.batches(0)) as batches:
+            trainer.prepare(*next(batches))
     except ValueError as error:  # what the rooms below say of settings that do not go together
         raise UserError(str(error)) from error
     describe = description(config, mean, std)
     probe = make_probe(options, cache, config, describe)
+    if not run.exists:
+        held.enter_context(run.locked())
     if state is None:
-        run = Run.create(out, header)
+        Run.create(out, header)
     console.log_to(run)
     say_data(cache, console, run)
     if init is not None:
@@ -131,8 +147,7 @@ def pretrain_with(
         going = trainer.step < trainer.steps
         console.say(f"resuming {out} at {at}" if going else f"{out} is finished: {at}")
     try:
-        with run.locked():
-            train(trainer, run, console, probe, lambda: describe)
+        train(trainer, run, console, probe, lambda: describe)
     except torch.OutOfMemoryError as error:
         raise plan.out_of_memory(config, device) from error
     return run

@@ -57,14 +57,19 @@ class Run:
     @classmethod
     def create(cls, path: str | Path, header: State) -> "Run":
         run = cls(path)
-        try:
+        with run._writable():
             run.checkpoints.mkdir(parents=True, exist_ok=True)
             write_json(run.path / "config.json", header)
+        return run
+
+    @contextlib.contextmanager
+    def _writable(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise UserError(
-                f"--out {path}: cannot be written ({error.strerror or error})"
+                f"--out {self.path}: cannot be written ({error.strerror or error})"
             ) from error
-        return run
 
     @property
     def checkpoints(self) -> Path:
@@ -143,7 +148,10 @@ class Run:
         if fcntl is None:
             yield
             return
-        with (self.path / ".lock").open("a+") as file:
+        with self._writable():
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("a+")
+        with lock as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
