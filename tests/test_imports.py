@@ -11,7 +11,7 @@ THIRD_PARTY = {
     "torch", "numpy", "PIL", "scipy", "sklearn", "safetensors", "tyro", "rich", "matplotlib",
 }  # fmt: skip
 # Beyond the design's table: errors and config are leaves without torch that rooms above may read;
-# data reads scikit-learn's digits, lazily; auto, plan, api and demo wire rooms as cli does.
+# data reads scikit-learn's digits, lazily; auto, plan and verbs wire rooms as cli does.
 ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may import)
     "_version": (set(), set()),
     "errors": (set(), set()),
@@ -29,7 +29,7 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
     "report": ({"errors", "run"}, {"numpy", "matplotlib"}),
     "export": ({"errors", "encoder", "data", "run", "evaluate"}, THIRD_PARTY),
 }
-EVERYTHING = {"study", "recipes", "auto", "plan", "api", "demo", "cli", "__init__", "__main__"}
+EVERYTHING = {"study", "recipes", "auto", "plan", "verbs", "cli", "__init__", "__main__"}
 
 
 def modules():

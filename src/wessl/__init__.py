@@ -55,7 +55,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from wessl.api import pretrain
     from wessl.encoder.conv import ConvNet
     from wessl.encoder.protocol import Encoder
     from wessl.encoder.vit import ViT
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     from wessl.evaluate.knn import knn
     from wessl.evaluate.logistic import logistic
     from wessl.run import Run
+    from wessl.verbs.pretrain import pretrain
 
 
 def __getattr__(name: str) -> Any:
@@ -89,12 +89,12 @@ class _Room(ModuleType):
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         verb = self.__name__.removeprefix("wessl.")
-        return getattr(import_module("wessl.api"), verb)(*args, **options)
+        return getattr(import_module(f"wessl.verbs.{verb}"), verb)(*args, **options)
 
     @property
     def __signature__(self) -> Any:
         verb = self.__name__.removeprefix("wessl.")
-        return inspect.signature(getattr(import_module("wessl.api"), verb))
+        return inspect.signature(getattr(import_module(f"wessl.verbs.{verb}"), verb))
 
 
 class _Package(ModuleType):

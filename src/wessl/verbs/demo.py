@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import tyro
 from torch import Tensor
 
-from wessl import api
 from wessl.config import Config, from_dict
 from wessl.data.cache import PictureCache, build_cache
 from wessl.data.sources import open_source
@@ -21,6 +21,7 @@ from wessl.evaluate.features import TrainedEncoder, extract, load
 from wessl.evaluate.suite import Labelled, few_shot, nearest_neighbours
 from wessl.pretrain.model import build_model
 from wessl.run import Run
+from wessl.verbs.pretrain import pretrain
 
 Results = dict[str, Any]
 METHODS = {
@@ -84,7 +85,7 @@ def folder(out: Path, recipe: str, seed: int) -> Path:
 
 
 def train_one(out: Path, epochs: float, recipe: str, seed: int) -> Run:
-    return api.pretrain(
+    return pretrain(
         f"{DIGITS}/train",
         folder(out, recipe, seed),
         recipe,
@@ -171,3 +172,7 @@ def gain(results: list[Results], base: list[Results], column: str) -> str:
     if len(gains) == 1:
         return mean
     return f"{mean} ± {statistics.stdev(gains) / math.sqrt(len(gains)):.1f}"
+
+
+def command(words: list[str]) -> None:
+    tyro.cli(demo, args=words, prog="wessl demo")

@@ -2,7 +2,7 @@
 
 import json
 
-from wessl.demo import METHODS, demo
+from wessl.verbs.demo import METHODS, demo
 
 
 def test_the_demo_shows_one_table_and_the_same_one_again(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""The public verbs as functions: they wire the rooms together and print nothing of their own."""
+"""``wessl.pretrain`` and ``wessl pretrain``: from pictures to a run folder with an encoder."""
 
 import contextlib
 import dataclasses
@@ -7,10 +7,12 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
 import torch
+import tyro
 from torch import Tensor, nn
 
 from wessl import plan
@@ -24,8 +26,9 @@ from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder, extract
 from wessl.evaluate.knn import knn_accuracy
 from wessl.pretrain.console import Console
-from wessl.pretrain.loop import train
+from wessl.pretrain.loop import Interrupted, train
 from wessl.pretrain.trainer import Trainer
+from wessl.recipes import recipe as named_recipe
 from wessl.run import Run, read_weights, sha256
 
 State = dict[str, Any]
@@ -276,3 +279,52 @@ def load_init(path: str | None) -> dict[str, Tensor] | None:
 
 def versions() -> dict[str, str]:
     return dict(wessl=__version__, torch=torch.__version__, python=platform.python_version())
+
+
+def command(words: list[str]) -> None:
+    """Two passes over the words: first which recipe and data, then settings on top of it."""
+
+    @dataclass(frozen=True)
+    class Pretrain:
+        """Train an encoder on unlabelled pictures. The same command again resumes."""
+
+        data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+        """A folder of pictures, a text file of paths, an .npz, or builtin://digits."""
+        out: str
+        """The run folder to write."""
+        recipe: str = "auto"
+        """auto; a method sized to the data (dino-star-ent); or as published (.../vits16)."""
+        budget: str | None = None
+        """Time to fit in, such as 20m or 2h."""
+        running: tyro.conf.OmitArgPrefixes[Options] = field(default_factory=Options)
+
+    if any(word in ("-h", "--help") for word in words):
+        show_help(Pretrain, Config)
+    asked, rest = tyro.cli(Pretrain, args=words, prog="wessl pretrain", return_unknown_args=True)
+    console = Console()
+
+    def change(config: Config) -> Config:
+        return tyro.cli(Config, args=rest, default=config, prog="wessl pretrain DATA --out RUN")
+
+    request = dict(recipe=asked.recipe, budget=asked.budget, changes=rest)
+    try:
+        run = pretrain_with(asked.data, asked.out, asked.running, request, change, console)
+    except Interrupted as stopped:
+        print(f"wessl: {stopped}; the same command goes on from there", file=sys.stderr)
+        sys.exit(128 + stopped.signum)
+    print(f"encoder: {run.path / 'encoder.safetensors'}")
+
+
+def show_help(verb: Any, config: Any) -> NoReturn:
+    """The verb's own flags, then every setting of the config with the default recipe's values."""
+    settings = make_dataclass(
+        "Settings",
+        [(f.name, f.type, f) for f in dataclasses.fields(config) if f.name != "recipe"],
+    )
+    settings.__doc__ = "Settings on top of the recipe; shown are the values of dino-star/vits16."
+    shown = named_recipe("dino-star/vits16")
+    values = settings(**{f.name: getattr(shown, f.name) for f in dataclasses.fields(settings)})
+    with contextlib.suppress(SystemExit):
+        tyro.cli(verb, args=["--help"], prog="wessl pretrain")
+    tyro.cli(settings, args=["--help"], prog="wessl pretrain DATA --out RUN", default=values)
+    sys.exit(0)
