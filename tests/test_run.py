@@ -1,5 +1,6 @@
 """Run folders: what is written is read back, and damage is told in words."""
 
+import argparse
 import errno
 import json
 import math
@@ -7,12 +8,13 @@ import os
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from wessl.config import EncoderConfig
+from wessl.config import EncoderConfig, from_dict
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
-from wessl.run import Run, build_encoder, sha256, write_json, write_whole
+from wessl.run import Run, build_encoder, read_weights, sha256, write_json, write_whole
 
 
 @pytest.fixture
@@ -174,3 +176,110 @@ def test_results_come_back_by_name(run):
         ("few-shot", {"accuracy": 0.25}),
         ("knn", {"accuracy": 0.5}),
     ]
+
+
+SMALL = EncoderConfig(dim=64, depth=2, heads=1, patch_size=8, image_size=32, drop_path=0.0)
+
+
+def small_vit() -> dict[str, torch.Tensor]:
+    return build_encoder(SMALL, channels=3).state_dict()
+
+
+def test_weights_with_timms_names_are_described_by_their_shapes(tmp_path):
+    weights = small_vit()
+    save_file(weights | {"head.weight": torch.zeros(5, 64)}, tmp_path / "vit.safetensors")
+    state, description = read_weights(tmp_path / "vit.safetensors")
+    assert all(torch.equal(state[name], weights[name]) for name in weights)
+    assert from_dict(EncoderConfig, description["encoder"]) == SMALL
+    assert (description["image_size"], description["resize"], description["channels"]) == (
+        32,
+        37,
+        3,
+    )
+    assert description["left_out"] == {"head.weight": "head or classifier"}
+    assert description["notes"][-1].startswith("normalisation is assumed: mean [0.485")
+
+
+def test_a_dino_checkpoint_with_its_arguments_is_read_and_other_objects_are_not(tmp_path):
+    weights = small_vit()
+    teacher = {"backbone." + name: tensor for name, tensor in weights.items()}
+    student = {"module.backbone." + name: tensor + 1 for name, tensor in weights.items()}
+    saved = dict(teacher=teacher, student=student, args=argparse.Namespace(arch="vit"), epoch=3)
+    torch.save(saved, tmp_path / "dino.pth")
+    assert torch.equal(read_weights(tmp_path / "dino.pth")[0]["cls_token"], weights["cls_token"])
+    state, description = read_weights(tmp_path / "dino.pth", "student")
+    assert torch.equal(state["cls_token"], weights["cls_token"] + 1)
+    assert description["left_out"] == {"teacher": f"another network ({len(weights)} tensors)"}
+    torch.save(weights | {"model": ViT}, tmp_path / "object.pth")
+    with pytest.raises(UserError, match=r"object.pth cannot be read.*save its state dict alone"):
+        read_weights(tmp_path / "object.pth")
+
+
+def test_dinov2_is_described_at_its_published_size(tmp_path):
+    vit = ViT(dim=64, depth=1, heads=1, patch_size=14, image_size=518)
+    torch.save(vit.state_dict(), tmp_path / "dinov2.pth")
+    _, description = read_weights(tmp_path / "dinov2.pth")
+    assert description["encoder"]["image_size"] == 518
+    assert (description["image_size"], description["resize"]) == (224, 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("preprocessor_config.json", {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}),
+        ("config.json", {"pretrained_cfg": {"mean": [0.5] * 3, "std": [0.25] * 3}}),
+    ],
+)
+def test_files_of_a_model_hub_beside_the_weights_tell_their_normalisation(tmp_path, name, content):
+    save_file(small_vit(), tmp_path / "model.safetensors")
+    write_json(tmp_path / name, content)
+    _, description = read_weights(tmp_path / "model.safetensors")
+    assert (description["mean"], description["std"]) == ([0.5] * 3, [0.25] * 3)
+
+
+def test_the_number_of_heads_is_the_callers_or_the_files_beside(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file(small_vit(), path)
+    assert read_weights(path, heads=4)[1]["encoder"]["heads"] == 4
+    write_json(tmp_path / "config.json", {"num_attention_heads": 2})
+    assert read_weights(path)[1]["encoder"]["heads"] == 2
+
+
+def test_what_a_file_of_weights_lacks_is_told_with_its_path(tmp_path):
+    with pytest.raises(UserError, match=r"none.pth does not exist; give a run folder"):
+        read_weights(tmp_path / "none.pth")
+    (tmp_path / "text.pth").write_text("hello")
+    with pytest.raises(UserError, match=r"text.pth cannot be read as weights"):
+        read_weights(tmp_path / "text.pth")
+    torch.save([torch.zeros(1)], tmp_path / "list.pth")
+    with pytest.raises(UserError, match=r"list.pth holds a list, not tensors by name"):
+        read_weights(tmp_path / "list.pth")
+    weights = small_vit()
+    del weights["blocks.0.norm1.bias"]
+    torch.save(weights, tmp_path / "less.pth")
+    with pytest.raises(UserError, match=r"less.pth: .*1 missing: blocks.0.norm1.bias"):
+        read_weights(tmp_path / "less.pth")
+
+
+def test_an_encoder_of_a_run_and_its_checkpoints_are_what_the_run_says(tmp_path):
+    import wessl
+
+    quick = dict(epochs=1, quiet=True, device="cpu")
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **quick)
+    finished, described = read_weights(run.path / "encoder.safetensors")
+    checkpoint = next(run.checkpoints.glob("step-*.pt"))
+    state, description = read_weights(checkpoint)
+    assert state.keys() == finished.keys()
+    assert all(torch.equal(state[name], finished[name]) for name in finished)
+    told = ("encoder", "channels", "mean", "std", "image_size", "resize", "network")
+    written = json.loads(json.dumps({name: description[name] for name in told}))
+    assert written == {name: described[name] for name in told}
+    other, student = read_weights(checkpoint, "student")
+    assert student["network"] == "student"
+    assert set(student["left_out"]) == {"student.heads", "teacher", "optimizer"}
+    assert any(not torch.equal(other[name], finished[name]) for name in finished)
+    with pytest.raises(UserError, match=r"encoder.safetensors is no student; give .*checkpoints"):
+        read_weights(run.path / "encoder.safetensors", "student")
+    torch.save({"step": 3}, run.checkpoints / "other.pt")
+    with pytest.raises(UserError, match=r"a file without a teacher; give a step-\*\.pt"):
+        read_weights(run.checkpoints / "other.pt")

@@ -106,10 +106,15 @@ class OptimConfig:
     """Largest gradient norm; None switches clipping off."""
     clip_each: bool = False
     """Clip every tensor on its own (original DINO) instead of all together."""
+    clip_codes: bool = True
+    """Whether clipping reaches the codebooks (not in original MSN)."""
     momentum: float = 0.996
     """The teacher's averaging momentum at the start."""
     momentum_end: float = 1.0
     momentum_shape: Literal["cosine", "linear"] = "cosine"
+    schedule_stretch: float = 1.0
+    """Learning rate, weight decay and momentum run as if the run were this many times as long, and
+    are cut off before their end (1.25 in original MSN)."""
     freeze_codes_epochs: float = 0
     """Epochs during which the codebook does not move (original DINO)."""
     accumulate: int = 1
@@ -144,6 +149,9 @@ class Options:
     """cpu, cuda, cuda:1 ...; auto takes a GPU when there is one."""
     compile: Literal["auto", "on", "off"] = "auto"
     """torch.compile of the two steps; auto: on CUDA."""
+    decode: Literal["auto", "once", "stream"] = "auto"
+    """Decode all pictures once, into the cache, or again whenever one is wanted (stream), which is
+    slower and takes no disk; auto: once, if the disk has room for it. The result is the same."""
     workers: int | None = None
     """Processes that decode pictures; default: one a core."""
     cache: str | None = None
@@ -291,16 +299,29 @@ RANGES: dict[str, tuple[float, float, bool]] = {  # lowest, highest, whether the
     "optim.clip": (0, math.inf, False),
     "optim.momentum": (0, 1, True),
     "optim.momentum_end": (0, 1, True),
+    "optim.schedule_stretch": (0, math.inf, False),
     "optim.accumulate": (1, math.inf, True),
 }
 
 
-def check_ranges(config: Config) -> None:
+OPTION_RANGES: dict[str, tuple[float, float, bool]] = {
+    "workers": (0, math.inf, True),
+    "max_bad": (0, math.inf, True),
+    "save_every": (0, math.inf, True),
+    "keep": (1, math.inf, True),
+    "log_every": (1, math.inf, True),
+    "probe_every": (0, math.inf, False),
+    "max_nonfinite": (0, math.inf, True),
+}
+
+
+def check_ranges(config: Config | Options) -> None:
     """Stops at the first number that makes no sense, naming its flag.
 
     >>> check_ranges(Config())
     """
-    for name, (lowest, highest, closed) in RANGES.items():
+    ranges = RANGES if isinstance(config, Config) else OPTION_RANGES
+    for name, (lowest, highest, closed) in ranges.items():
         value: Any = config
         for part in name.split("."):
             value = getattr(value, part)

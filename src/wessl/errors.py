@@ -1,5 +1,26 @@
-"""The one exception for a user's mistake: its message names the flag or file and the remedy."""
+"""What ends a command in words instead of a traceback."""
+
+import signal
 
 
 class UserError(ValueError):
-    """Shown without a traceback by the command line, which then exits with code 2."""
+    """A user's mistake: the message names the flag or file and the remedy."""
+
+    exit_code = 2
+
+
+class Failure(UserError):
+    """Nobody's mistake, but the work cannot go on: a full disk, no memory, NaN, broken files."""
+
+    exit_code = 1
+
+
+class Interrupted(KeyboardInterrupt):
+    """Asked to stop by a signal; like Ctrl-C, nothing that catches mere errors swallows it."""
+
+    def __init__(self, signum: int, words: str):
+        super().__init__(signum, words)  # as given, so that it survives pickling
+        self.signum, self.words = signum, words
+
+    def __str__(self) -> str:
+        return f"stopped by {signal.Signals(self.signum).name} {self.words}"

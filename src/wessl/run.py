@@ -13,6 +13,7 @@ Every file is written beside its name and then moved there, so a reader never se
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -28,10 +29,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from wessl.config import EncoderConfig, to_dict
+from wessl.config import Config, EncoderConfig, from_dict, to_dict
 from wessl.encoder.conv import ConvNet
+from wessl.encoder.convert import Network
 from wessl.encoder.vit import ViT
-from wessl.errors import UserError
+from wessl.errors import Failure, UserError
+from wessl.weights import read_foreign, read_tensors
 
 fcntl: ModuleType | None
 try:
@@ -67,7 +70,8 @@ class Run:
         try:
             yield
         except OSError as error:
-            raise UserError(
+            kind = Failure if error.errno in (errno.ENOSPC, errno.EDQUOT) else UserError
+            raise kind(
                 f"--out {self.path}: cannot be written ({error.strerror or error})"
             ) from error
 
@@ -260,41 +264,65 @@ def build_encoder(config: EncoderConfig, channels: int) -> nn.Module:
     )
 
 
-def read_weights(path: Path) -> tuple[dict[str, Tensor], State]:
-    """Encoder weights from a file: ours with its ``encoder.json``, or any ViT with timm's names."""
+def read_weights(
+    path: Path, network: Network = "teacher", heads: int | None = None
+) -> tuple[dict[str, Tensor], State]:
+    """Encoder weights from a file, and what they are, as in an ``encoder.json``.
+
+    Ours (``encoder.safetensors``, or a checkpoint of a run), or a ViT with the names of DINO, MSN,
+    DINOv2, timm or Hugging Face. The description's ``left_out`` names every tensor of the file that
+    is not used, with the reason; its ``notes`` say what was changed or assumed.
+    """
     if not path.exists():
         raise UserError(f"{path} does not exist; give a run folder or a .safetensors/.pth file")
-    try:
-        state = load_file(path) if path.suffix == ".safetensors" else _torch_file(path)
-    except Exception as error:
-        raise UserError(f"{path} cannot be read as weights: {error}") from error
+    loaded = read_tensors(path)
     beside = path.with_name("encoder.json")
     if path.name == "encoder.safetensors" and beside.exists():
-        return state, json.loads(beside.read_text())
-    return state, describe_vit(state, path)
+        description = json.loads(beside.read_text())
+        if description.get("network", network) != network:
+            raise UserError(f"{path} is no {network}; give a file of {path.parent}/checkpoints")
+        return loaded, description | dict(left_out={}, notes=[])
+    run = Run(path.parents[1]) if path.parent.name == "checkpoints" else None
+    if run is not None and run.exists:
+        return _of_checkpoint(loaded, run, network)
+    return read_foreign(loaded, path, network, heads)
 
 
-def _torch_file(path: Path) -> dict[str, Tensor]:
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
-
-
-def describe_vit(state: dict[str, Tensor], path: Path) -> State:
-    """The config a ViT's tensors imply; its heads are 64 wide, as in every named size."""
-    try:
-        dim, channels, patch, _ = state["patch_embed.proj.weight"].shape
-        side = math.isqrt(state["pos_embed"].shape[1] - 1)
-        depth = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))
-    except (KeyError, ValueError):
-        raise UserError(f"{path} holds no ViT with timm's names (patch_embed, blocks.0)") from None
-    config = EncoderConfig(
-        patch_size=patch, image_size=side * patch, dim=dim, depth=depth, heads=max(1, dim // 64)
+def _of_checkpoint(
+    checkpoint: State, run: Run, network: Network
+) -> tuple[dict[str, Tensor], State]:
+    """The encoder of a run's checkpoint; the run says what it is, finished or not."""
+    if network not in checkpoint:
+        raise UserError(f"{run.checkpoints} has a file without a {network}; give a step-*.pt")
+    header = run.read_config()
+    config = from_dict(Config, header["config"])
+    weights = {
+        name.removeprefix("encoder."): tensor
+        for name, tensor in checkpoint[network].items()
+        if name.startswith("encoder.")
+    }
+    description = describe_encoder(config, **header["normalisation"]) | dict(
+        network=network,
+        left_out={f"{network}.heads": "projection heads and codebooks"}
+        | {name: "another network" for name in ("student", "teacher") if name != network}
+        | {"optimizer": "training state"},
+        notes=[f"step {checkpoint['step']}"],
     )
+    return weights, description
+
+
+def describe_encoder(config: Config, mean: list[float], std: list[float]) -> State:
+    """``encoder.json`` of a run: what someone needs to use its weights."""
+    size = config.views.crops[0].size
+    photographs = config.views.crops[0].inside and size >= 64
     return dict(
-        encoder=to_dict(config),
-        channels=channels,
-        mean=[0.485, 0.456, 0.406] if channels == 3 else [0.5] * channels,
-        std=[0.229, 0.224, 0.225] if channels == 3 else [0.25] * channels,
-        image_size=side * patch,
-        resize=round(side * patch * 256 / 224),
+        format=1,
+        encoder=to_dict(config.encoder) | {"drop_path": 0.0},
+        channels=config.channels,
+        mean=mean,
+        std=std,
+        image_size=size,
+        resize=round(size * 256 / 224) if photographs else size,
+        recipe=config.recipe,
+        network="teacher",
     )

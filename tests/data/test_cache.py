@@ -209,3 +209,14 @@ def test_worker_processes_build_the_same_cache(pictures, tmp_path):
     alone = build(pictures, tmp_path / "one", workers=0)
     together = build(pictures, tmp_path / "two", workers=2)
     assert torch.equal(alone.pixels, together.pixels)
+
+
+def test_other_labels_of_the_same_pictures_are_not_taken_for_the_old_ones(tmp_path):
+    for name in "ab":
+        Image.new("L", (8, 8)).save(tmp_path / f"{name}.png")
+    listed = tmp_path / "list.txt"
+    found = []
+    for labels in ((0, 1), (1, 0)):
+        listed.write_text("".join(f"{n}.png\t{y}\n" for n, y in zip("ab", labels, strict=True)))
+        found.append(build_cache(open_source(listed), directory=tmp_path / "kept").labels.tolist())
+    assert found == [[0, 1], [1, 0]]

@@ -114,7 +114,7 @@ def test_a_bad_picture_is_replaced_by_the_next_good_one_and_named(source, tmp_pa
     expected = Batch.collate([source.read(i, short_side=16) for i in indices.tolist()])
     assert torch.equal(batch.pixels, expected.pixels)
     assert sorted(name for name, _ in loader.skipped) == ["06.png", "07.png", "21.png"]
-    with pytest.raises(UserError, match="more than max_bad=2"):
+    with pytest.raises(UserError, match="more than --max-bad 2"):
         take(Loader(open_source(tmp_path), N, short_side=16, max_bad=2), 1)
 
 

@@ -448,3 +448,26 @@ def test_worker_processes_return_the_same_in_the_same_order(tmp_path):
             assert str(one) == str(other)
         else:
             assert np.array_equal(one, other)
+
+
+def labelled_folder(folder, strays, per_class=4):
+    for name in [f"{c}/{i}" for c in ("cat", "dog") for i in range(per_class)] + strays:
+        path = folder / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (4, 4)).save(path)
+    return open_source(folder)
+
+
+def test_strays_beside_class_folders_cost_the_labels_and_are_named(tmp_path):
+    assert labelled_folder(tmp_path / "none", []).note is None
+    one = labelled_folder(tmp_path / "one", ["stray"])
+    assert one.labels is None
+    assert "stray.png lies beside the sub-folders" in one.note
+    assert "move it into one, or away" in one.note
+    four = labelled_folder(tmp_path / "four", ["s1", "s2", "s3", "s4"], per_class=9)
+    assert "s1.png, s2.png, s3.png and 1 more lie beside" in four.note
+    assert "move them into one" in four.note
+
+
+def test_a_folder_of_mostly_loose_pictures_needs_no_word_about_labels(tmp_path):
+    assert labelled_folder(tmp_path, [f"s{i}" for i in range(20)]).note is None

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from wessl.data.splits import few_shot_draws, fraction_draws
+from wessl.data.splits import few_shot_draws, fraction_draws, held_out
 from wessl.errors import UserError
 
 LABELS = torch.randint(0, 7, (400,), generator=torch.Generator().manual_seed(0)) * 3
@@ -56,3 +56,20 @@ def test_a_fraction_is_taken_of_every_class_but_at_least_one():
 def test_an_impossible_fraction_is_refused(fraction):
     with pytest.raises(UserError, match="fraction"):
         fraction_draws(LABELS, fraction, draws=1)
+
+
+def test_a_share_of_every_class_is_held_out_and_no_class_is_lost():
+    labels = torch.tensor([0] * 50 + [1] * 10 + [2] * 2 + [3])
+    labels = labels[torch.randperm(63, generator=torch.Generator().manual_seed(0))]
+    kept, held = held_out(labels, 0.2)
+    assert sorted(kept.tolist() + held.tolist()) == list(range(63))
+    assert labels[kept].bincount().tolist() == [40, 8, 1, 1]
+    assert labels[held].bincount(minlength=4).tolist() == [10, 2, 1, 0]
+    assert torch.equal(held, held_out(labels, 0.2)[1])
+    assert not torch.equal(held, held_out(labels, 0.2, seed=1)[1])
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
+def test_nothing_or_everything_cannot_be_held_out(share):
+    with pytest.raises(UserError, match="0 < share < 1"):
+        held_out(LABELS, share)

@@ -1,6 +1,6 @@
 """Pictures that cannot be decoded: the reason, the list of them, and how many are too many."""
 
-from wessl.errors import UserError
+from wessl.errors import Failure
 
 Skipped = list[tuple[str, str]]  # name and reason
 
@@ -14,7 +14,7 @@ def check_bad(skipped: Skipped, total: int, max_bad: int | float) -> None:
     limit = max_bad * total if isinstance(max_bad, float) else max_bad
     if len(skipped) > limit or len(skipped) == total:
         first = "".join(f"\n  {name}: {reason}" for name, reason in skipped[:5])
-        raise UserError(
-            f"{len(skipped)} of {total} pictures cannot be decoded, more than max_bad={max_bad} "
-            f"allows; the first:{first}"
+        raise Failure(
+            f"{len(skipped)} of {total} pictures cannot be decoded, more than --max-bad {max_bad} "
+            f"allows; the first:{first}\nRepair or remove them, or allow more"
         )

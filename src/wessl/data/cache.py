@@ -8,7 +8,7 @@ of the right name is always whole; a lock lets a second process wait instead of 
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,6 +114,20 @@ class PictureCache:
         moved._on_device = tuple(part.to(device) for part in self._on_device)  # type: ignore[assignment]
         return moved
 
+    @property
+    def source_pictures(self) -> int:
+        """How many pictures the source has, readable or not."""
+        return len(self) + len(self.skipped)
+
+    def rows(self, numbers: Tensor) -> Tensor:
+        """Where pictures numbered as in the source lie here.
+
+        For one that could not be decoded the next one stands in, as in a stream.
+        """
+        if not self.skipped:
+            return numbers
+        return torch.searchsorted(self.source_index, numbers) % len(self)
+
     def batch(self, indices: Tensor) -> Batch:
         """Gather pictures on the cache's device; `indices` on the CPU, so that nothing waits."""
         height, width = int(self.heights[indices].max()), int(self.widths[indices].max())
@@ -124,12 +138,13 @@ class PictureCache:
             pixels = stacked.index_select(0, at).view(-1, height, width, self.channels)
         elif self.device.type == "cpu":
             # Here a copy a picture is many times faster than the gather below.
-            return Batch.collate([self._picture(i).numpy() for i in indices.tolist()])
+            return Batch.collate([self.picture(i).numpy() for i in indices.tolist()])
         else:
             pixels = self._padded(height, width, offsets, heights, widths)
         return Batch(pixels, heights, widths)
 
-    def _picture(self, index: int) -> Tensor:
+    def picture(self, index: int) -> Tensor:
+        """One picture, `(height, width, channels)`, without a copy."""
         shape = int(self.heights[index]), int(self.widths[index]), self.channels
         start = int(self.offsets[index])
         return self.pixels[start : start + math.prod(shape)].view(shape)
@@ -149,13 +164,19 @@ class PictureCache:
 
     def mean_std(self, sample: int = 1000) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel in 0..1, over evenly spaced pictures."""
-        sums, count = torch.zeros(2, self.channels, dtype=torch.float64), 0
-        for i in torch.linspace(0, len(self) - 1, min(sample, len(self))).long().tolist():
-            values = self._picture(i).flatten(0, 1).double() / 255
-            sums += torch.stack([values.sum(0), values.square().sum(0)]).cpu()
-            count += len(values)
-        mean, square = sums / count
-        return mean.tolist(), (square - mean.square()).clamp(0).sqrt().tolist()
+        spaced = torch.linspace(0, len(self) - 1, min(sample, len(self))).long().tolist()
+        return mean_std(self.picture(i) for i in spaced)
+
+
+def mean_std(pictures: Iterable[Tensor]) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel in 0..1 of uint8 `(height, width, channels)`."""
+    sums, count = torch.zeros(()), 0
+    for picture in pictures:
+        values = picture.flatten(0, 1).double() / 255
+        sums = sums + torch.stack([values.sum(0), values.square().sum(0)]).cpu()
+        count += len(values)
+    mean, square = sums / count
+    return mean.tolist(), (square - mean.square()).clamp(0).sqrt().tolist()
 
 
 def build_cache(
@@ -176,16 +197,7 @@ def build_cache(
 
         cache = build_cache(open_source("photos/"), short_side=256, progress=print).to("cuda")
     """
-    wanted = {
-        "version": VERSION,
-        "location": source.location,
-        "short_side": short_side,
-        "channels": source.channels,
-    }
-    # The folder's name leaves the fingerprint out: a changed source replaces its old cache.
-    key = hashlib.blake2b(json.dumps(wanted).encode(), digest_size=10).hexdigest()
-    wanted["fingerprint"] = source.fingerprint
-    home = cache_directory(directory) / f"pictures-{key}"
+    home, wanted = _wanted(source, short_side, directory)
     cache = _open(home, wanted)
     if cache is None:
         with sole_builder(home):
@@ -197,6 +209,39 @@ def build_cache(
         raise RuntimeError(f"{home} vanished just after it was written")
     check_bad(cache.skipped, len(source), max_bad)
     return cache
+
+
+def find_cache(
+    source: Source, short_side: int | None = 256, directory: str | Path | None = None
+) -> PictureCache | None:
+    """The cache that `build_cache` would open without decoding anything, or None."""
+    if not _home(source, short_side, directory).exists():
+        return None  # without looking at every file
+    return _open(*_wanted(source, short_side, directory))
+
+
+def _identity(source: Source, short_side: int | None) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "location": source.location,
+        "short_side": short_side,
+        "channels": source.channels,
+    }
+
+
+def _home(source: Source, short_side: int | None, directory: str | Path | None) -> Path:
+    # The folder's name leaves the fingerprint out: a changed source replaces its old cache.
+    identity = json.dumps(_identity(source, short_side)).encode()
+    key = hashlib.blake2b(identity, digest_size=10).hexdigest()
+    return cache_directory(directory) / f"pictures-{key}"
+
+
+def _wanted(
+    source: Source, short_side: int | None, directory: str | Path | None
+) -> tuple[Path, dict[str, Any]]:
+    """Where the cache lies, and what its header must say."""
+    wanted = _identity(source, short_side) | {"fingerprint": source.fingerprint}
+    return _home(source, short_side, directory), wanted
 
 
 def _open(home: Path, wanted: dict[str, Any]) -> PictureCache | None:

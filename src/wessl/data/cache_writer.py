@@ -23,7 +23,7 @@ from wessl.data.decode import Pixels
 from wessl.data.names import Names
 from wessl.data.sources import Source
 from wessl.data.workers import decode_many
-from wessl.errors import UserError
+from wessl.errors import Failure, UserError
 
 Progress = Callable[[int, int], None]
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -130,12 +130,12 @@ class _Writing:
         if self.needed() - self.written > shutil.disk_usage(self.part).free:
             raise self.no_room()
 
-    def no_room(self) -> UserError:
+    def no_room(self) -> Failure:
         free = shutil.disk_usage(self.part.parent).free
-        return UserError(
+        return Failure(
             f"no room for the picture cache in {self.part.parent}: it needs about "
-            f"{self.needed():,} bytes, {free:,} are free; set WESSL_CACHE to a larger disk "
-            "or choose a smaller short side"
+            f"{self.needed():,} bytes, {free:,} are free; give --cache (or WESSL_CACHE) a larger "
+            "disk, choose a smaller --short-side, or train without a cache: --decode stream"
         )
 
     def finish(self, source: Source, wanted: dict[str, Any]) -> None:

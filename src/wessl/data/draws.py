@@ -26,14 +26,14 @@ def uniform(seed: int, step: int, indices: Tensor, purpose: str, count: int) -> 
     >>> two.shape, torch.equal(two[1:], one)
     (torch.Size([2, 3]), True)
     """
-    start = _mix(indices.to(torch.int64) * _INCREMENT + _key(seed, step, purpose))
+    start = _mix(indices.to(torch.int64) * _INCREMENT + key(seed, step, purpose))
     counter = torch.arange(1, count + 1, device=indices.device) * _INCREMENT
     bits = _mix(start[:, None] + counter)
     # float32 holds 24 bits exactly; more would round some draws up to 1.
     return _shift_right(bits, 40).to(torch.float32) * 2.0**-24
 
 
-def _key(seed: int, step: int, purpose: str) -> int:
+def key(seed: int, step: int, purpose: str) -> int:
     """The part all pictures share, hashed once on the host into a signed 64-bit integer."""
     digest = hashlib.blake2b(f"{seed}|{step}|{purpose}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)

@@ -4,10 +4,10 @@
 - `host`: they lie in the memory-mapped cache; a thread gathers, pins and copies ahead.
 - `stream`: nothing is decoded beforehand; worker processes decode ahead.
 
-All three give the same pictures in the same order.
+All three give the same pictures in the same order, counted as the source counts them: for one that
+cannot be decoded the next one stands in.
 """
 
-import os
 import queue
 import threading
 import time
@@ -22,6 +22,7 @@ from torch import Tensor
 from wessl.data.bad_pictures import BadPicture, Skipped, check_bad
 from wessl.data.cache import Batch, PictureCache
 from wessl.data.decode import Pixels
+from wessl.data.memory import available_memory
 from wessl.data.sources import Source
 from wessl.data.splits import seeded
 from wessl.data.workers import attempt, decode_many
@@ -37,6 +38,14 @@ def epoch_order(seed: int, epoch: int, n: int) -> Tensor:
     >>> first_batch = epoch_order(seed=0, epoch=3, n=1000)[:64]
     """
     return torch.randperm(n, generator=seeded(seed, "order", epoch))
+
+
+def check_batch(batch_size: int, pictures: int) -> None:
+    if not 1 <= batch_size <= pictures:
+        raise UserError(
+            f"a batch of {batch_size} cannot be drawn from {pictures} pictures; choose "
+            f"--optim.batch-size from 1 to {pictures}"
+        )
 
 
 class Loader:
@@ -69,11 +78,10 @@ class Loader:
         workers: int | None = None,
         max_bad: int | float = 0.5,
     ):
-        if batch_size < 1 or batch_size > len(pictures):
-            raise UserError(
-                f"a batch of {batch_size} cannot be drawn from {len(pictures)} pictures; choose "
-                f"--optim.batch-size from 1 to {len(pictures)}"
-            )
+        self.total = (
+            pictures.source_pictures if isinstance(pictures, PictureCache) else len(pictures)
+        )
+        check_batch(batch_size, self.total)
         self.device = torch.device(device)
         self.residency = _residency(pictures, self.device, residency, share)
         if isinstance(pictures, PictureCache) and self.residency == "device":
@@ -85,7 +93,7 @@ class Loader:
 
     @property
     def steps_per_epoch(self) -> int:
-        return len(self.pictures) // self.batch_size
+        return self.total // self.batch_size
 
     @property
     def skipped(self) -> Skipped:
@@ -108,7 +116,7 @@ class Loader:
     def _indices(self, start_step: int) -> Iterator[Tensor]:
         epoch, step = divmod(start_step, self.steps_per_epoch)
         while True:
-            order = epoch_order(self.seed, epoch, len(self.pictures))
+            order = epoch_order(self.seed, epoch, self.total)
             used = order[step * self.batch_size : self.steps_per_epoch * self.batch_size]
             yield from used.split(self.batch_size)
             epoch, step = epoch + 1, 0
@@ -116,7 +124,8 @@ class Loader:
     def _made(self, start_step: int) -> Numbered:
         if isinstance(self.pictures, PictureCache):
             for indices in self._indices(start_step):
-                yield indices, self.pictures.batch(indices)
+                rows = self.pictures.rows(indices)
+                yield self.pictures.source_index[rows], self.pictures.batch(rows)
             return
         source = self.pictures
         wanted = (int(i) for indices in self._indices(start_step) for i in indices)
@@ -148,14 +157,8 @@ def _residency(
     if asked != "auto":
         return asked
     there = pictures.device.type == device.type != "cpu"
-    return "device" if there or pictures.nbytes <= share * _memory(device) else "host"
-
-
-def _memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    # The host maps the cache's file: what counts is whether its pages can all stay in memory.
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    # The host maps the cache's file: there it counts whether its pages can all stay in memory.
+    return "device" if there or pictures.nbytes <= share * available_memory(device) else "host"
 
 
 def _ahead(made: Numbered, device: torch.device, depth: int) -> Numbered:

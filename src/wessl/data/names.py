@@ -10,6 +10,7 @@ import warnings
 import zipfile
 from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
@@ -78,28 +79,50 @@ class Names(Sequence[str]):
         return Names(blob, bounds)
 
 
-def list_folder(
-    root: bytes, index: Path
-) -> tuple[Names, NDArray[np.int64] | None, list[str] | None]:
-    """The pictures below `root`, and labels with class names if all lie in two or more sub-folders.
+@dataclass
+class Listing:
+    """The pictures below a folder; labels and class names if all lie in two or more sub-folders."""
 
-    The listing of a large folder is kept in the file `index`.
-    """
+    names: Names
+    labels: NDArray[np.int64] | None = None
+    classes: list[str] | None = None
+    note: str | None = None
+    """Why there are no labels where one would expect them."""
+
+
+def list_folder(root: bytes, index: Path) -> Listing:
+    """Lists `root`; the listing of a large folder is kept in the file `index`."""
     tree = _recall(root, index)
     if tree is None:
         tree = _scan(root)
         if len(tree["tops"]) >= KEEP_INDEX_FROM:
             _remember(tree, index)
-    names = Names(tree["blob"], tree["bounds"])
+    listing = Listing(Names(tree["blob"], tree["bounds"]))
     tops = tree["tops"]
     used = np.unique(tops)
-    if len(used) < 2 or used[0] < 0:
-        return names, None, None
+    stray = np.flatnonzero(tops < 0)
+    if len(stray):
+        if len(used) > 2 and 2 * len(stray) < len(tops):
+            listing.note = _stray(listing.names, stray)
+        return listing
+    if len(used) < 2:
+        return listing
     all_tops = Names(tree["top_blob"], tree["top_bounds"])
     by_name = sorted((all_tops[int(top)], int(top)) for top in used)
     number = np.zeros(int(used[-1]) + 1, np.int64)
     number[[top for _, top in by_name]] = np.arange(len(by_name))
-    return names, number[tops], [name for name, _ in by_name]
+    listing.labels, listing.classes = number[tops], [name for name, _ in by_name]
+    return listing
+
+
+def _stray(names: Names, stray: NDArray[np.int64]) -> str:
+    named = ", ".join(names[int(i)] for i in stray[:3])
+    some = f"{named} and {len(stray) - 3} more lie" if len(stray) > 3 else f"{named} lie"
+    some, them = (f"{named} lies", "it") if len(stray) == 1 else (some, "them")
+    return (
+        f"no labels: {some} beside the sub-folders, which are classes only if they hold all "
+        f"pictures; move {them} into one, or away, to have labels"
+    )
 
 
 def _scan(root: bytes) -> dict[str, NDArray[Any]]:

@@ -38,6 +38,7 @@ class Source(ABC):
     location: str
     labels: NDArray[np.int64] | None = None
     classes: list[str] | None = None
+    note: str | None = None  # something about them that their owner should know
     parallel = True  # whether reading is work enough for other processes
 
     @abstractmethod
@@ -106,7 +107,10 @@ class FileSource(Source):
         blocks = [range(i, min(i + 4096, len(self))) for i in range(0, len(self), 4096)]
         with ThreadPoolExecutor(8) as threads:  # network file systems answer slowly, not seldom
             list(threads.map(look, blocks))
-        return _digest(self.names.blob, self.names.bounds, stats)
+        labels = np.zeros(0) if self.labels is None else self.labels
+        return _digest(
+            self.names.blob, self.names.bounds, stats, labels, str(self.classes).encode()
+        )
 
 
 class ArraySource(Source):
@@ -189,11 +193,11 @@ def cache_directory(directory: str | Path | None = None) -> Path:
 
 def _folder(path: Path, channels: int | None, keep: Path) -> FileSource:
     root = os.fsencode(path.resolve())
-    names, labels, classes = list_folder(root, keep / f"index-{_digest(root)}.npz")
-    if not len(names):
+    listing = list_folder(root, keep / f"index-{_digest(root)}.npz")
+    if not len(listing.names):
         raise UserError(f"{path} holds no pictures ({' '.join(ENDINGS)}) at any depth")
-    source = FileSource(os.fsdecode(root), os.fsdecode(root), names, channels)
-    source.labels, source.classes = labels, classes
+    source = FileSource(os.fsdecode(root), os.fsdecode(root), listing.names, channels)
+    source.labels, source.classes, source.note = listing.labels, listing.classes, listing.note
     return source
 
 

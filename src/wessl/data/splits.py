@@ -55,13 +55,39 @@ def fraction_draws(labels: Tensor, fraction: float, draws: int, seed: int = 0) -
     return _draw(labels, draws, seed, lambda counts: (counts * fraction).round().long().clamp(1))
 
 
-def _draw(labels: Tensor, draws: int, seed: int, take: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def held_out(labels: Tensor, share: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Rows to keep and rows to hold out, both sorted: this share of every class, rounded.
+
+    Every class keeps at least one picture, and one with two or more gives at least one up.
+
+    >>> kept, held = held_out(torch.tensor([0, 1, 2]).repeat(10), 0.2)
+    >>> len(kept), len(held)
+    (24, 6)
+    """
+    if not 0 < share < 1:
+        raise UserError(f"need 0 < share < 1 of the labels to hold out; found {share}")
+
+    def take(counts: Tensor) -> Tensor:
+        return (counts * share).round().long().clamp(1).minimum(counts - 1)
+
+    (held,) = _draw(labels, 1, seed, take, "held out")
+    kept = torch.ones(len(labels), dtype=torch.bool).index_fill_(0, held, False)
+    return kept.nonzero().flatten(), held
+
+
+def _draw(
+    labels: Tensor,
+    draws: int,
+    seed: int,
+    take: Callable[[Tensor], Tensor],
+    purpose: str = "labels",
+) -> list[Tensor]:
     labels = labels.cpu()
     _, number, counts = labels.unique(return_inverse=True, return_counts=True)
     first_of_class = counts.cumsum(0) - counts
     chosen = []
     for draw in range(draws):
-        shuffled = torch.randperm(len(labels), generator=seeded(seed, "labels", draw))
+        shuffled = torch.randperm(len(labels), generator=seeded(seed, purpose, draw))
         by_class = shuffled[number[shuffled].argsort(stable=True)]
         # A picture's place within its shuffled class does not depend on how many are taken:
         # this is what makes smaller draws lie inside larger ones.

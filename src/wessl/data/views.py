@@ -13,11 +13,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from wessl.data import photometric, resample
-from wessl.data.draws import uniform
+from wessl.data import kernels, photometric, resample
+from wessl.data.draws import key, uniform
 from wessl.data.view_config import Crop, Interpolation, Views
 
-_CHUNK_BYTES = {"cpu": 2**25, "other": 2**30}
+_CHUNK_BYTES = {"cpu": 2**25, "other": 2**31}
 """Largest temporary: small enough for a CPU's caches, a small part of the memory elsewhere."""
 
 
@@ -66,8 +66,16 @@ def make_views(
     pixels = batch.pixels
     indices = indices.to(pixels.device)
     scale, shift = _normalisation(mean, std, pixels)
-    draws = [_draw(seed, step, indices, kind, crop) for kind, crop in enumerate(views.crops)]
     outputs, places = _allocate(views, pixels, dtype)
+    if all(kernels.usable(pixels, crop) for crop in views.crops):
+        each = max(kernels.temporary_bytes(crop, pixels) for crop in views.crops)
+        for part in _chunks(pixels, each):
+            picked = (pixels[part], *_sides(batch, part), indices[part])
+            for kind, (crop, place) in enumerate(zip(views.crops, places, strict=True)):
+                keys = key(seed, step, f"crop {kind}"), key(seed, step, f"colour {kind}")
+                kernels.render(*picked, keys, crop, scale, shift, place[:, part])
+        return outputs
+    draws = [_draw(seed, step, indices, kind, crop) for kind, crop in enumerate(views.crops)]
     for part in _chunks(pixels, max(_temporary_bytes(crop, pixels) for crop in views.crops)):
         pictures, heights, widths = _pictures(batch, part)
         for crop, (geometry, colours), place in zip(views.crops, draws, places, strict=True):
@@ -180,8 +188,12 @@ def _pictures(batch: Pictures, part: slice) -> tuple[Tensor, Tensor, Tensor]:
     """Float pictures ``(n, H, C, W)`` in [0, 1], with their heights and widths."""
     pixels = batch.pixels[part].permute(0, 1, 3, 2)
     pictures = pixels.to(torch.float32, memory_format=torch.contiguous_format).mul_(1 / 255)
-    heights, widths = (x[part].to(pixels.device) for x in (batch.heights, batch.widths))
-    return pictures, heights, widths
+    return pictures, *_sides(batch, part)
+
+
+def _sides(batch: Pictures, part: slice) -> tuple[Tensor, Tensor]:
+    heights, widths = (x[part].to(batch.pixels.device) for x in (batch.heights, batch.widths))
+    return heights, widths
 
 
 def _normalisation(

@@ -14,6 +14,7 @@ from typing import IO, Protocol
 
 from wessl.data.bad_pictures import BadPicture
 from wessl.data.decode import Pixels
+from wessl.errors import Failure
 
 
 class Readable(Protocol):
@@ -76,6 +77,7 @@ def _hire(source: Readable, short_side: int | None) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        process_group=0,  # Ctrl-C is for the parent, which ends its workers
     )
     _send(worker, (source, short_side))
     return worker
@@ -97,7 +99,7 @@ def _send(worker: subprocess.Popen[bytes], message: object) -> None:
         pickle.dump(message, worker.stdin, protocol=5)
         worker.stdin.flush()
     except BrokenPipeError:
-        raise RuntimeError(f"a decoding process ended with code {worker.wait()}") from None
+        raise Failure(_ended(worker)) from None
 
 
 def _collect(worker: subprocess.Popen[bytes]) -> list[Pixels | BadPicture]:
@@ -105,10 +107,14 @@ def _collect(worker: subprocess.Popen[bytes]) -> list[Pixels | BadPicture]:
     try:
         return list(pickle.load(worker.stdout))
     except EOFError:
-        raise RuntimeError(
-            f"a decoding process ended with code {worker.wait()}; a negative code is a signal "
-            "(-9 often means out of memory: use fewer workers)"
-        ) from None
+        raise Failure(_ended(worker)) from None
+
+
+def _ended(worker: subprocess.Popen[bytes]) -> str:
+    return (
+        f"a process that decodes pictures ended with code {worker.wait()}; a negative code is a "
+        "signal (-9 often means out of memory: use fewer --workers)"
+    )
 
 
 def work() -> None:

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wessl.encoder import kernels
+
 SIZES = {  # dim, depth, heads
     "T": (192, 12, 3),
     "S": (384, 12, 6),
@@ -42,8 +44,8 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self._split(self.qkv(x))
-        return self._join(F.scaled_dot_product_attention(q, k, v))
+        attended = kernels.linear_attention(x, self.qkv.weight, self.qkv.bias, self.heads)
+        return self.proj(attended)
 
     def of_cls(self, x: Tensor) -> Tensor:
         """The first token's output alone, ``(b, 1, dim)``: its query on everybody's keys."""
@@ -74,7 +76,7 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))
+        return self.fc2(kernels.linear_gelu(x, self.fc1.weight, self.fc1.bias))
 
 
 class Block(nn.Module):
@@ -243,7 +245,7 @@ class ViT(nn.Module):
                 raise ValueError(f"keep must be int64 ({len(x)}, k) patch numbers, got {found}")
             x = x.gather(1, keep[..., None].expand(-1, -1, self.dim))
         cls = (self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1)
-        return torch.cat([cls, x], 1)
+        return kernels.stream(torch.cat([cls, x], 1))
 
     def _positions(self, height: int, width: int) -> Tensor:
         """Patch position embeddings, ``(1, patches, dim)``, bicubic to the picture's exact grid."""

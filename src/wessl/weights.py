@@ -1,0 +1,98 @@
+"""Files of encoder weights that others wrote: what is in them, and what they do not say."""
+
+import argparse
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from wessl.config import EncoderConfig, to_dict
+from wessl.encoder.convert import Converted, Network, convert
+from wessl.errors import UserError
+
+
+def read_foreign(
+    loaded: dict[str, Any], path: Path, network: Network = "teacher", heads: int | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """A ViT's weights under our names, and what its ``encoder.json`` would say."""
+    told = _json_beside(path, "config.json").get("num_attention_heads")
+    try:
+        found = convert(loaded, network, heads or told)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
+    return found.state, describe_vit(found, path)
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        # DINO's checkpoints carry the arguments of their training, a plain bag of values.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path} cannot be read as weights: it is damaged, or holds objects that only running "
+            f"their code could restore; torch.save its state dict alone ({_first_line(error)})"
+        ) from error
+    except Exception as error:
+        raise UserError(f"{path} cannot be read as weights: {_first_line(error)}") from error
+    if not isinstance(loaded, dict):
+        raise UserError(f"{path} holds a {type(loaded).__name__}, not tensors by name")
+    return loaded
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def describe_vit(found: Converted, path: Path) -> dict[str, Any]:
+    """What ``encoder.json`` would say of converted weights; normalisation as files beside tell."""
+    config = EncoderConfig(
+        patch_size=found.patch_size,
+        image_size=found.image_size,
+        dim=found.dim,
+        depth=found.depth,
+        heads=found.heads,
+        drop_path=0.0,
+    )
+    notes = list(found.notes)
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    if found.channels != 3:
+        mean, std = [0.5] * found.channels, [0.25] * found.channels
+    processor = _json_beside(path, "preprocessor_config.json")
+    told = _json_beside(path, "config.json").get("pretrained_cfg") or {
+        name: processor.get(f"image_{name}") for name in ("mean", "std")
+    }
+    if all(len(told.get(name) or ()) == found.channels for name in ("mean", "std")):
+        mean, std = [float(x) for x in told["mean"]], [float(x) for x in told["std"]]
+        notes.append(f"normalisation as the files beside it say: mean {mean}, std {std}")
+    else:
+        notes.append(f"normalisation is assumed: mean {mean}, std {std}")
+    # DINOv2's positions are made for 518, its published figures for 224.
+    size = 224 if (found.patch_size, found.image_size) == (14, 518) else found.image_size
+    if size != found.image_size:
+        notes.append(f"pictures are {size} wide, positions for {found.image_size} interpolated")
+    return dict(
+        encoder=to_dict(config),
+        channels=found.channels,
+        mean=mean,
+        std=std,
+        image_size=size,
+        resize=round(size * 256 / 224),
+        left_out=found.left_out,
+        notes=notes,
+    )
+
+
+def _json_beside(path: Path, name: str) -> dict[str, Any]:
+    """What a model hub keeps beside weights; absent or unreadable, it tells nothing."""
+    try:
+        value = json.loads(path.with_name(name).read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

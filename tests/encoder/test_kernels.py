@@ -1,0 +1,130 @@
+"""The Triton kernels against float64 on a GPU, and what takes their place without one."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from wessl.encoder import kernels
+from wessl.encoder.kernels import attention, gelu
+from wessl.encoder.vit import ViT
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def distance(ours: Tensor, exact: Tensor) -> float:
+    return float((ours.double() - exact).norm() / exact.norm())
+
+
+def loop_attention(qkv: Tensor, heads: int) -> Tensor:
+    """The textbook, picture by picture and head by head."""
+    dim = qkv.shape[2] // 3
+    width = dim // heads
+    out = qkv.new_zeros(*qkv.shape[:2], dim)
+    for i, picture in enumerate(qkv):
+        for h in range(heads):
+            q, k, v = (picture[:, part * dim + h * width :][:, :width] for part in range(3))
+            out[i, :, h * width :][:, :width] = (q @ k.T / width**0.5).softmax(1) @ v
+    return out
+
+
+def test_plain_attention_is_the_textbooks():
+    qkv = torch.randn(2, 7, 3 * 12, dtype=torch.float64)
+    torch.testing.assert_close(kernels.attention_plain(qkv, 3), loop_attention(qkv, 3))
+
+
+def test_without_half_precision_on_a_gpu_the_plain_expressions_run():
+    x = torch.randn(2, 5, 16)
+    weight, bias = torch.randn(48, 16, requires_grad=True), torch.randn(48, requires_grad=True)
+    qkv = F.linear(x, weight, bias)
+    ours = kernels.linear_attention(x, weight, bias, 2)
+    assert torch.equal(ours, kernels.attention_plain(qkv, 2))
+    assert torch.equal(kernels.linear_gelu(x, weight, bias), F.gelu(qkv))
+    gradients = torch.autograd.grad(ours.square().sum(), [weight, bias])
+    expected = torch.autograd.grad(kernels.attention_plain(qkv, 2).square().sum(), [weight, bias])
+    assert all(torch.equal(a, b) for a, b in zip(gradients, expected, strict=True))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not kernels.in_half(x)
+        assert kernels.stream(x).dtype == torch.float32
+
+
+@on_gpu
+@pytest.mark.parametrize(
+    ("b", "n", "heads", "width"),
+    [(3, 1, 2, 64), (5, 37, 6, 64), (3, 64, 2, 16), (2, 65, 3, 64), (2, 157, 6, 64),
+     (2, 197, 6, 64), (2, 257, 2, 32), (1, 300, 1, 64), (2, 50, 2, 128), (2, 400, 2, 64)],
+)  # fmt: skip
+def test_attention_and_its_gradients_equal_float64(b, n, heads, width):
+    dim = heads * width
+    qkv = torch.randn(b, n, 3 * dim, device="cuda").bfloat16().requires_grad_()
+    bias = torch.zeros(3 * dim, device="cuda", requires_grad=True)
+    grad = torch.randn(b, n, dim, device="cuda").bfloat16()
+    exact = qkv.detach().double().requires_grad_()
+    expected = kernels.attention_plain(exact, heads)
+    expected.backward(grad.double())
+    out = attention.apply(qkv, bias, heads)
+    out.backward(grad)
+    assert distance(out, expected) < 4e-3
+    assert distance(qkv.grad, exact.grad) < 5e-3
+    # The keys' part is left out: exactly, it is 0.
+    ours, sums = (x.clone() for x in (bias.grad, exact.grad.sum((0, 1))))
+    ours[dim : 2 * dim] = sums[dim : 2 * dim] = 0
+    assert distance(ours, sums) < 5e-3
+
+
+@on_gpu
+@pytest.mark.parametrize("outer", [32, 64, 128, 256])
+@pytest.mark.parametrize("inner", [16, 32, 64])
+def test_attention_does_not_depend_on_how_it_is_cut(outer, inner):
+    qkv, grad = (torch.randn(2, 77, k * 64, device="cuda").bfloat16() for k in (3, 1))
+    out, log_sums = attention.forward(qkv, 1)
+    exact = qkv.double().requires_grad_()
+    kernels.attention_plain(exact, 1).backward(grad.double())
+    blocks = attention.Blocks(outer, inner, 4 if outer < 256 else 8, 1)
+    ours, _ = attention.backward(qkv, out, grad, log_sums, 1, blocks)
+    assert distance(ours, exact.grad) < 5e-3
+
+
+@on_gpu
+@pytest.mark.parametrize("shape", [(1, 128), (3, 37, 1536), (1000, 100), (7, 3072)])
+def test_gelu_and_its_gradients_equal_float64(shape):
+    x = (3 * torch.randn(shape, device="cuda")).bfloat16().requires_grad_()
+    bias = torch.zeros(shape[-1], device="cuda", requires_grad=True)
+    grad = torch.randn(shape, device="cuda").bfloat16()
+    exact = x.detach().double().requires_grad_()
+    expected = F.gelu(exact)
+    expected.backward(grad.double())
+    out = gelu.apply(x, bias)
+    out.backward(grad)
+    assert distance(out, expected) < 3e-3
+    assert distance(x.grad, exact.grad) < 3e-3
+    assert distance(bias.grad, exact.grad.flatten(0, -2).sum(0)) < 1e-5
+
+
+def gradients(vit: ViT, images: Tensor, compiled: bool) -> list[Tensor]:
+    vit.zero_grad()
+    cls = torch.compile(vit.cls, fullgraph=True) if compiled else vit.cls
+    with torch.autocast("cuda", torch.bfloat16):
+        out = cls(images)
+    (out.float() * torch.linspace(-1, 1, out.shape[1], device="cuda")).sum().backward()
+    return [p.grad.clone() for p in vit.parameters()]
+
+
+@on_gpu
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_transformers_gradients_are_as_exact_as_the_plain_ones(monkeypatch, compiled):
+    torch.manual_seed(0)
+    vit = ViT("T", image_size=112, depth=2).cuda()
+    images = torch.randn(8, 3, 112, 112, device="cuda")
+    ours = gradients(vit, images, compiled)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "in_half", lambda x: False)
+        patch.setattr(kernels, "stream", lambda x: x)
+        plain = gradients(vit, images, False)
+    double, images = vit.double(), images.double()
+    double.zero_grad()
+    out = double.cls(images)
+    (out * torch.linspace(-1, 1, out.shape[1], device="cuda")).sum().backward()
+    exact = [p.grad for p in double.parameters()]
+    for a, b, c in zip(ours, plain, exact, strict=True):
+        assert distance(a, c) < 2 * distance(b, c) + 1e-2
