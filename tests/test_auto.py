@@ -47,7 +47,7 @@ def test_automatic_configs_are_sane(name, given_facts):
 
     assert 0 < optim.warmup_epochs < optim.epochs
     assert 0 < optim.min_lr < optim.lr <= 2e-3
-    assert 0.99 <= optim.momentum <= 0.996 < optim.momentum_end
+    assert 0.98 <= optim.momentum <= 0.996 < optim.momentum_end
     assert 0 < optim.weight_decay < optim.weight_decay_end
     assert 0 < loss.teacher_temperature <= loss.teacher_temperature_start < loss.student_temperature
     if loss.teacher_temperature < loss.teacher_temperature_start:
@@ -132,8 +132,8 @@ def test_a_thousand_small_drawings_on_a_cpu():
     assert (heads.count, heads.embed_dim, heads.depth) == (16, 64, 1)
     assert (heads.codes, optim.batch_size, optim.epochs) == (128, 64, 50)
     assert (optim.lr, optim.min_lr, optim.warmup_epochs, optim.clip) == (1e-3, 1e-5, 5, 3.0)
-    assert (optim.momentum, optim.weight_decay, optim.weight_decay_end) == (0.99, 0.04, 0.1)
-    assert loss.teacher_temperature == loss.teacher_temperature_start == 0.05
+    assert (optim.momentum, optim.weight_decay, optim.weight_decay_end) == (0.9867, 0.04, 0.1)
+    assert loss.teacher_temperature == loss.teacher_temperature_start == 0.035
     assert (loss.gamma_epochs, loss.weighting, loss.gamma) == (15, "ent", 0.05)
     assert not any(choice.warning for choice in choices)
 

@@ -52,6 +52,8 @@ STAR = COMMON | {
     "optim.lr_start": 0.0,
     "optim.decay_codes": True,
     "optim.clip_each": False,
+    "optim.clip_codes": True,
+    "optim.schedule_stretch": 1.0,
     "optim.momentum_shape": "cosine",
     "optim.freeze_codes_epochs": 0,
 }
@@ -132,6 +134,8 @@ ORIGINAL = {
     "optim.decay_codes":     [True, True, True, False, False, False],
     "optim.clip":            [None, 0.3, 3.0, 3.0, 3.0, 3.0],
     "optim.clip_each":       [True, True, True, False, False, False],
+    "optim.clip_codes":      [True, True, True, False, False, False],
+    "optim.schedule_stretch": [1.0, 1.0, 1.0, 1.25, 1.25, 1.25],
     "optim.momentum_shape":  ["cosine"] * 3 + ["linear"] * 3,
     "optim.freeze_codes_epochs": [1, 3, 3, 0, 0, 0],
 }  # fmt: skip

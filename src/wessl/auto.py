@@ -10,7 +10,7 @@ from typing import Any, Literal
 from wessl.config import Config, override
 from wessl.data.view_config import Views, dino_views, drawing_views
 from wessl.errors import UserError
-from wessl.pretrain.cost import bytes_per_image, flops_per_image
+from wessl.pretrain.cost import flops_per_image, peak_bytes
 from wessl.recipes import FAMILIES, names, unknown
 
 
@@ -25,7 +25,7 @@ class DataFacts:
     channels: int
     device: Literal["cpu", "cuda"]
     memory_bytes: int
-    """The device's."""
+    """What the device has to give."""
 
     @property
     def short_side(self) -> int:
@@ -90,7 +90,7 @@ def small(
     why = "the paper's best method; --recipe chooses another" if name == "auto" else "as asked for"
     choices = [
         Choice("recipe", f"{family}/auto", why),
-        Choice("channels", facts.channels, "the pictures'"),
+        Choice("channels", facts.channels, _channels(facts)),
         Choice("precision", *_precision(facts)),
         *chosen,
     ]
@@ -118,10 +118,15 @@ def _device(facts: DataFacts) -> str:
     return "a GPU" if facts.device == "cuda" else "a CPU"
 
 
+def _channels(facts: DataFacts) -> str:
+    kinds = {1: "the pictures are grey", 3: "the pictures are in colour"}
+    return kinds.get(facts.channels, "the pictures have so many bands")
+
+
 def _precision(facts: DataFacts) -> tuple[str, str]:
     if facts.device == "cuda":
         return "bf16", "faster on a GPU; losses stay in fp32"
-    return "fp32", "bf16 is no faster on many CPUs"
+    return "fp32", "half precision gains nothing on many CPUs"
 
 
 def _drawings(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
@@ -131,21 +136,21 @@ def _drawings(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
         wanted = 256 if facts.device == "cuda" else 128
     batch = _batch(facts, wanted)
     choices = [
-        Choice("encoder.kind", "conv", "a transformer has too few patches in small drawings"),
+        Choice("encoder.kind", "conv", "a transformer finds too few patches in small drawings"),
         Choice("encoder.widths", (24, 48, 96), "enough for small drawings, and quick"),
         Choice("encoder.image_size", size, "the size of the views"),
         Choice("encoder.drop_path", 0.0, "the convolutional encoder has none"),
-        Choice("views", f"2 x {size}", "turned, slanted and scaled; a local crop is any stroke"),
-        Choice("short_side", facts.short_side, "the pictures' own"),
+        Choice("views", f"2 x {size}", "whole, turned and slanted: a part could be of any drawing"),
+        Choice("short_side", facts.short_side, "the pictures' own size"),
         batch,
         _codes(base, batch.value, 128),
         Choice(
-            "heads.depth", 1, "weak heads leave more to the encoder: +2 points 1-shot on digits"
+            "heads.depth", 1, "linear heads leave more to the encoder: +2 points 1-shot on digits"
         ),
-        Choice("heads.embed_dim", 64, "in proportion to a 96-wide encoder"),
-        Choice("optim.lr", 1e-3, "a small network learns fast"),
+        Choice("heads.embed_dim", 64, "in proportion to an encoder 96 wide"),
+        Choice("optim.lr", 1e-3, "higher ones were no better on digits"),
         Choice("optim.weight_decay_end", 0.1, "a small network needs less"),
-        Choice("optim.clip", 3.0, "DINO*'s"),
+        Choice("optim.clip", 3.0, "the paper's for DINO*"),
     ]
     if base.loss.mask > 0:
         why = "masks drop patches, which the convolutional encoder does not have"
@@ -163,17 +168,21 @@ def _photographs(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
         wanted = 128 if n < 4000 else roomy if n > 500_000 else 256
     batch = _batch(facts, wanted)
     if cuda:
-        lr, why = 0.001 * batch.value / 512, "the paper's rule, 0.001 x batch / 512"
+        lr, why = 0.001 * batch.value / 512, "the paper's rule: 0.001 x batch / 512"
     else:
-        lr, why = 0.002 * math.sqrt(batch.value / 1024), "the paper's, with the batch's square root"
+        lr, why = 0.002 * math.sqrt(batch.value / 1024), "0.002 x the root of batch / 1024"
     typical = f"pictures are about {facts.width} x {facts.height}"
     choices = [
         Choice("encoder.size", "S" if cuda else "T", f"what {_device(facts)} trains in fair time"),
-        Choice("encoder.depth", None if cuda else 6, "all 12 blocks" if cuda else "half the time"),
+        Choice(
+            "encoder.depth",
+            None if cuda else 6,
+            "all 12 blocks" if cuda else "6 of 12 blocks: half the time",
+        ),
         Choice("encoder.patch_size", patch, typical),
-        Choice("encoder.image_size", view, "the size of the global views"),
-        Choice("views", f"2 x {view} + {count} x {local}", f"{typical}, {n:,} of them"),
-        Choice("short_side", 256 if side >= 160 else side, "as large as the views can use"),
+        Choice("encoder.image_size", view, "the size of the large views"),
+        Choice("views", f"2 x {view} + {count} x {local}", f"2 large, {count} small; {typical}"),
+        Choice("short_side", 256 if side >= 160 else side, "as much as the views can use"),
         batch,
         _codes(base, batch.value, base.heads.codes),
         Choice(
@@ -215,13 +224,19 @@ def _codes(base: Config, batch: int, wanted: int) -> Choice:
 
 
 def _parts(config: Config, facts: DataFacts) -> Choice:
-    parts, batch = 1, config.optim.batch_size
-    while parts < batch and bytes_per_image(config) * batch / parts > 0.6 * facts.memory_bytes:
+    parts = 1
+    while parts < config.optim.batch_size and _peak(config, parts) > 0.7 * facts.memory_bytes:
         parts *= 2
-    share = (
-        f"{bytes_per_image(config) * batch / parts / 1e9:.1f} of {facts.memory_bytes / 1e9:.0f} GB"
+    reason = (
+        f"a step takes about {_peak(config, parts) / 1e9:.1f} of {facts.memory_bytes / 1e9:.1f} GB"
     )
-    return Choice("optim.accumulate", parts, f"activations then take about {share}", parts > 1)
+    if parts > 1:
+        reason = f"a batch in {parts} parts, for memory: {reason}"
+    return Choice("optim.accumulate", parts, reason, parts > 1)
+
+
+def _peak(config: Config, parts: int) -> float:
+    return peak_bytes(override(config, {"optim.accumulate": parts}))
 
 
 def _epochs(config: Config, facts: DataFacts, budget: float | None) -> Choice:
@@ -248,23 +263,24 @@ def _epochs(config: Config, facts: DataFacts, budget: float | None) -> Choice:
 
 def _schedules(config: Config, facts: DataFacts) -> list[Choice]:
     epochs, loss = config.optim.epochs, config.loss
-    choices = [Choice("optim.warmup_epochs", epochs / 10, "a tenth of the run")]
+    choices = [Choice("optim.warmup_epochs", epochs / 10, "the rate climbs for a tenth of the run")]
+    steps = epochs * (facts.pictures // config.optim.batch_size)
     if facts.grey_drawings:
         falls, share = round(0.3 * epochs, 2), "three tenths of the run"
-        momentum, why = 0.99, "reaches back 100 steps: the run is short"
-        mild = "milder than the paper's: +3 points 1-shot on digits"
-        choices.append(Choice("loss.teacher_temperature", 0.05, mild))
-        choices.append(Choice("loss.teacher_temperature_start", 0.05, "the same: the run is short"))
+        back = min(100.0, max(50.0, steps / 10))
+        mild = "between the paper's first and last: best of three on digits"
+        choices.append(Choice("loss.teacher_temperature", 0.035, mild))
+        same = "the same from the start: the run is short"
+        choices.append(Choice("loss.teacher_temperature_start", 0.035, same))
     else:
         falls, share = min(30.0, round(0.15 * epochs, 2)), "the paper's 30 epochs, but 15 % at most"
-        steps = epochs * (facts.pictures // config.optim.batch_size)
         back = min(250.0, max(100.0, steps / 100))
-        momentum = round(1 - 1 / back, 4)
-        why = f"reaches back {back:.0f} steps: 1 % of the run, from 100 to the paper's 250"
         choices.append(Choice("loss.teacher_temperature_epochs", falls, share))
     if loss.weighting == "ent":
         choices.append(Choice("loss.gamma_epochs", falls, share))
-    return [*choices, Choice("optim.momentum", momentum, why)]
+    why = f"the teacher averages the student over its last {back:.0f} steps or so"
+    why += ": as many as in the paper" if back == 250 else "; more in longer runs"
+    return [*choices, Choice("optim.momentum", round(1 - 1 / back, 4), why)]
 
 
 def _time(seconds: float) -> str:

@@ -1,50 +1,71 @@
-"""From what the user asked for to a whole config: recipe, sizes, device, and what would fail."""
+"""From what the user asked for to a whole config: recipe, sizes, device, and why."""
 
+import functools
 from collections.abc import Callable
-from dataclasses import replace
-from functools import reduce
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from wessl import auto, recipes
-from wessl.config import Config, Options, check_ranges
+from wessl.auto import Choice, DataFacts
+from wessl.config import Config, Options
+from wessl.data.memory import available_memory
 from wessl.data.sources import Source
-from wessl.ensemble.weighting import SCHEMES
 from wessl.errors import UserError
-from wessl.pretrain import cost
-from wessl.pretrain.console import Console
 
 State = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What a run will be, what was chosen for the user, and what the choices were made from."""
+
+    config: Config
+    choices: list[Choice]
+    facts: DataFacts | None = None
+
+
 def choose(
-    request: State, source: Source, device: torch.device, change: Callable[[Config], Config]
-) -> tuple[Config, list[auto.Choice]]:
+    request: State,
+    source: Source,
+    device: torch.device,
+    change: Callable[[Config], Config],
+    facts: DataFacts | None = None,
+) -> Plan:
     """A recipe as published, or the automatic one, with the user's settings on top.
 
-    The automatic one is sized twice when the user sets the epochs, so that its schedules follow.
+    The automatic one is sized twice when the user sets the epochs, so that its schedules follow. A
+    run that goes on gives the ``facts`` it began with: memory free today must not change it.
     """
     name, budget = request["recipe"], request["budget"]
     if name in recipes.names():
         if budget is not None:
             raise UserError(f"--budget needs automatic sizes; --recipe {name} fixes its epochs")
-        published = replace(recipes.recipe(name), channels=source.channels)
-        return settle(suited(published, device), change), []
-    facts = look_at(source, device)
+        published = recipes.recipe(name)
+        choices = [Choice("channels", source.channels, "the pictures', not the recipe's")]
+        choices = choices if source.channels != published.channels else []
+        return suited(replace(published, channels=source.channels), choices, device, change)
+    facts = facts or look_at(source, device)
     sized, choices = auto.small(name, facts, seconds(budget))
     epochs = change(sized).optim.epochs
     if epochs != sized.optim.epochs:
         if budget is not None:
             raise UserError("--budget and --optim.epochs both set the length: give one of them")
         sized, choices = auto.small(name, facts, epochs=epochs)
-    return settle(suited(sized, device), change), choices
+    return replace(suited(sized, choices, device, change), facts=facts)
 
 
-def suited(config: Config, device: torch.device) -> Config:
-    """bf16 only on GPUs that have it."""
+def suited(
+    config: Config, choices: list[Choice], device: torch.device, change: Callable[[Config], Config]
+) -> Plan:
+    """bf16 only on GPUs that have it; then the user's settings."""
     has = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-    return config if has or config.precision == "fp32" else replace(config, precision="fp32")
+    if config.precision == "bf16" and not has:
+        choices = [c for c in choices if c.setting != "precision"]
+        choices.append(Choice("precision", "fp32", "this device has no bf16", warning=True))
+        config = replace(config, precision="fp32")
+    return Plan(settle(config, change), choices)
 
 
 def settle(config: Config, change: Callable[[Config], Config]) -> Config:
@@ -56,13 +77,25 @@ def settle(config: Config, change: Callable[[Config], Config]) -> Config:
     return changed
 
 
-def table(choices: list[auto.Choice], config: Config) -> str:
+def of_running(options: Options, device: torch.device) -> list[Choice]:
+    """What was left to us of where and how to run."""
+    gpu, choices = device.type == "cuda", []
+    if options.device == "auto":
+        why = "a GPU is there" if gpu else "no GPU is there for this torch"
+        choices.append(Choice("device", str(device), why))
+    if options.compile == "auto":
+        why = "a minute or two before the first step, then faster" if gpu else "only pays on a GPU"
+        choices.append(Choice("compile", "on" if gpu else "off", why))
+    return choices
+
+
+def table(choices: list[Choice], config: Config) -> str:
     """What was chosen and why, aligned; where the user's own setting stands, it says so."""
     rows = []
     for choice in choices:
         own = choice.value
-        if choice.setting != "views":
-            own = reduce(getattr, choice.setting.split("."), config)
+        if choice.setting != "views" and hasattr(config, choice.setting.split(".")[0]):
+            own = functools.reduce(getattr, choice.setting.split("."), config)
         reason = choice.reason if own == choice.value else "as asked for"
         mark = "! " if choice.warning and own == choice.value else "  "
         rows.append((mark + choice.setting, str(own), reason))
@@ -70,7 +103,7 @@ def table(choices: list[auto.Choice], config: Config) -> str:
     return "\n".join(f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c}" for a, b, c in rows)
 
 
-def look_at(source: Source, device: torch.device) -> auto.DataFacts:
+def look_at(source: Source, device: torch.device) -> DataFacts:
     """Size of a few pictures, their number, and what the device can hold."""
     if len(source) < 2:
         raise UserError(f"{source.location} holds {len(source)} picture; at least 2 are needed")
@@ -79,22 +112,18 @@ def look_at(source: Source, device: torch.device) -> auto.DataFacts:
     for i in sample:
         try:
             shapes.append(source.read(i).shape)
-        except Exception:  # unreadable files are named when the cache is built
+        except Exception:  # unreadable files are named when they are decoded
             continue
     if not shapes:
         raise UserError(f"none of the first pictures looked at in {source.location} can be read")
     middle = len(shapes) // 2
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory
-    else:
-        memory = 8 * 2**30
-    return auto.DataFacts(
+    return DataFacts(
         pictures=len(source),
         height=sorted(shape[0] for shape in shapes)[middle],
         width=sorted(shape[1] for shape in shapes)[middle],
         channels=source.channels,
         device="cuda" if device.type == "cuda" else "cpu",
-        memory_bytes=memory,
+        memory_bytes=available_memory(device),
     )
 
 
@@ -122,59 +151,12 @@ def find_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UserError(f"--device {name!r} is not a device; write cpu, cuda or cuda:1") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise UserError(f"--device {name!r} is not a device; write cpu, cuda or cuda:1")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"--device {name}: this torch sees no GPU; use --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = ", ".join(f"cuda:{i}" for i in range(torch.cuda.device_count()))
+        raise UserError(f"--device {name} is not there; choose one of {there}")
     return device
-
-
-def check(config: Config, options: Options, device: torch.device, console: Console) -> None:
-    """What would fail later, said now."""
-    check_ranges(config)
-    if config.loss.weighting not in SCHEMES:
-        raise UserError(
-            f"--loss.weighting {config.loss.weighting!r} is unknown; choose {', '.join(SCHEMES)}"
-        )
-    if options.log_every < 1:
-        raise UserError(f"--log-every {options.log_every} must be at least 1")
-    if config.optim.batch_size % config.optim.accumulate:
-        raise UserError(
-            f"--optim.accumulate {config.optim.accumulate} does not divide "
-            f"--optim.batch-size {config.optim.batch_size}"
-        )
-    for crop in config.views.crops:
-        if config.encoder.kind == "vit" and crop.size < config.encoder.patch_size:
-            raise UserError(
-                f"a view of {crop.size} pixels is smaller than a patch of "
-                f"{config.encoder.patch_size}; choose a smaller --encoder.patch-size"
-            )
-    targets = config.optim.batch_size * sum(role != "local" for role in config.views.roles)
-    if config.loss.target == "sinkhorn" and config.heads.codes > targets:
-        console.say(
-            f"warning: {config.heads.codes} codes but Sinkhorn sees only {targets} targets a step, "
-            f"so not all codes can be used at once; consider --heads.codes {targets}"
-        )
-    if config.optim.accumulate > 1 and config.loss.me_max > 0:
-        console.say("note: with --optim.accumulate, ME-MAX is over each part, not the whole batch")
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-        memory = torch.cuda.get_device_properties(device).total_memory
-        need = cost.peak_bytes(config)
-        console.say(f"memory: about {need / 2**30:.1f} of {memory / 2**30:.0f} GiB (estimate)")
-        if need > memory:
-            console.say(f"warning: that may not fit; {_remedy(config, memory)}")
-
-
-def out_of_memory(config: Config, device: torch.device) -> UserError:
-    memory = torch.cuda.get_device_properties(device).total_memory
-    batch = config.optim.batch_size
-    return UserError(
-        f"out of memory with --optim.batch-size {batch} on {memory / 2**30:.0f} GiB; "
-        f"{_remedy(config, memory)}"
-    )
-
-
-def _remedy(config: Config, memory: float) -> str:
-    fits = min(cost.batch_that_fits(config, memory), config.optim.batch_size // 2)
-    parts = -(-config.optim.batch_size // max(1, fits))
-    return f"try --optim.batch-size {fits}, or the same batch in parts: --optim.accumulate {parts}"

@@ -131,6 +131,9 @@ def msn(size: Size = "vits16") -> Config:
 
     ``wessl pretrain /path/to/imagenet/train --out runs/x --recipe msn/vits16``
 
+    As in its public code, learning rate, weight decay and momentum follow schedules for a run 1.25
+    times as long, and the prototypes are neither decayed nor clipped.
+
     Time: not measured by us. Score, the paper's, of its authors' reproduction:
     vits16 39.1 / 64.3 / 72.8 / 74.7 and 75.5, below MSN's own 47.1 / 67.2 / - / - and 76.9.
     vitb16 and vitb8: MSN's own 49.8 and 55.1 in 1-shot, after 600 epochs. Their configurations are
@@ -154,7 +157,9 @@ def msn(size: Size = "vits16") -> Config:
             min_lr=1e-6,
             warmup_epochs=15,
             decay_codes=False,
+            clip_codes=False,
             momentum_shape="linear",
+            schedule_stretch=1.25,
         ),
         views=msn_views(),
         precision="bf16",

@@ -5,8 +5,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from wessl.config import Config, EncoderConfig, HeadsConfig
+from wessl.data.cache import Batch
 from wessl.data.view_config import dino_views, drawing_views
 from wessl.pretrain import cost
+from wessl.pretrain.batch import prepare
 from wessl.pretrain.model import build_model, teacher_of
 from wessl.recipes import recipe
 
@@ -68,3 +70,31 @@ def test_the_batch_that_fits_does():
 def test_known_gpus_have_a_rate():
     assert cost.peak_flops("NVIDIA H200") == 989e12
     assert cost.peak_flops("Some other card") is None
+
+
+def test_what_a_batch_holds_is_counted():
+    """Its views as they are made, and the teacher's cosines and targets; one copy of views more."""
+    for config in SMALL:
+        model, n = build_model(config), 3
+        side = config.short_side
+        pixels = torch.zeros(n, side, round(1.4 * side), config.channels, dtype=torch.uint8)
+        sides = [torch.full((n,), s, dtype=torch.int32) for s in pixels.shape[1:3]]
+        mean_std = [0.5] * config.channels, [0.25] * config.channels
+        batch = Batch(pixels, *sides)
+        views = prepare(batch, torch.arange(n), config, model, 0, *mean_std)
+        with torch.no_grad():
+            cosines = model.score(model.represent(views.teacher), n)
+        held = pixels.nbytes + 2 * sum(x.nbytes for x in views.student) + 2 * cosines.nbytes
+        assert cost.batch_bytes(config) * n == pytest.approx(held, rel=0.01)
+
+
+def test_parts_save_activations_but_not_what_the_batch_holds():
+    config = recipe("dino-star-ent/vits16")
+    parts = [
+        dataclasses.replace(config, optim=dataclasses.replace(config.optim, accumulate=a))
+        for a in (1, 2, 1024)
+    ]
+    whole, half, least = map(cost.peak_bytes, parts)
+    fixed = least - cost.bytes_per_image(config)
+    assert fixed > 1024 * cost.batch_bytes(config)
+    assert whole - fixed == pytest.approx(2 * (half - fixed), rel=1e-6)

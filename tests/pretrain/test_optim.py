@@ -122,6 +122,32 @@ def test_the_clip_of_each_tensor_is_torchs_on_each(scale):
         torch.testing.assert_close(a.grad, b.grad)
 
 
+@pytest.mark.parametrize("each", [False, True])
+def test_msns_prototypes_are_left_out_of_the_clip(each):
+    ours, theirs = with_gradients(10.0), with_gradients(10.0)
+    norm = clip_gradients(ours, 3.0, each, exempt=[ours[1]])
+    torch.testing.assert_close(norm, torch.nn.utils.get_total_norm([p.grad for p in theirs[:3]]))
+    assert torch.equal(ours[1].grad, theirs[1].grad)
+    for parts in [[theirs[0]], [theirs[2]]] if each else [[theirs[0], theirs[2]]]:
+        torch.nn.utils.clip_grad_norm_(parts, 3.0)
+    for i in (0, 2):
+        torch.testing.assert_close(ours[i].grad, theirs[i].grad)
+
+
+def test_the_trainer_leaves_codes_out_of_the_clip_when_asked(pictures):
+    """With a clip near nothing only the codes still have gradients: AdamW's first moments show."""
+    changes = {"code_length": "free", "clip": 1e-9, "clip_codes": False}
+    trainer = build_trainer(pictures, tiny_config(**changes))
+    advance(trainer, 1)
+    largest = {
+        name: float(trainer.optimizer.state[p]["exp_avg"].abs().max())
+        for name, p in trainer.student.named_parameters()
+    }
+    codes = {"heads.codebook", "heads.code_length"}
+    assert min(largest[name] for name in codes) > 1e-7
+    assert max(value for name, value in largest.items() if name not in codes) <= 1e-9
+
+
 def test_without_a_clip_gradients_stay_and_their_norm_is_told():
     ours, theirs = with_gradients(10.0), with_gradients(10.0)
     norm = clip_gradients(ours, None, each=False)

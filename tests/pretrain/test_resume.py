@@ -13,8 +13,8 @@ import pytest
 import torch
 from tiny import RECIPES, advance, build_trainer, clone, tiny_config, unequal
 
-from wessl.errors import UserError
-from wessl.pretrain.loop import Interrupted, train
+from wessl.errors import Failure, Interrupted
+from wessl.pretrain.loop import train
 from wessl.run import Run
 
 HERE = Path(__file__).parent
@@ -179,7 +179,9 @@ def test_a_run_asked_to_stop_saves_itself_and_goes_on_later(pictures, tmp_path, 
     train(whole, begin(tmp_path / "whole"), quiet)
     handler, run = signal.getsignal(signum), begin(tmp_path)
     trainer = build_trainer(pictures, short(), log_every=1)
-    with pytest.raises(Interrupted, match=f"stopped at step 5 by {signum.name}") as caught:
+    with pytest.raises(
+        Interrupted, match=f"stopped by {signum.name} at step 5; it is saved"
+    ) as caught:
         train(trainer, run, interrupt_at(5, signum))
     assert caught.value.signum == signum
     assert signal.getsignal(signum) == handler
@@ -216,8 +218,26 @@ def test_a_wish_to_save_does_not_hide_a_wish_to_stop(pictures, tmp_path, signals
 
 def test_a_second_interrupt_does_not_wait(pictures, tmp_path):
     trainer, run = build_trainer(pictures, short(), log_every=1), begin(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="at once; the last checkpoint stands"):
         train(trainer, run, interrupt_at(5, signal.SIGINT, signal.SIGINT))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_before_there_is_anything_new_to_save_a_stop_does_not_wait(pictures, tmp_path, signum):
+    """As in the minutes in which a first step is compiled."""
+    trainer, run = build_trainer(pictures, short(), log_every=1), begin(tmp_path)
+    advance(trainer, 4)
+    step = trainer.train_step
+
+    def slow_first_step(views):
+        os.kill(os.getpid(), signum)
+        return step(views)
+
+    trainer.train_step = slow_first_step
+    with pytest.raises(Interrupted, match=f"by {signum.name} before the first step"):
+        train(trainer, run, quiet)
+    assert trainer.step == 4
+    assert not list(run.checkpoints.iterdir())
 
 
 def test_a_stop_at_the_last_step_finishes_the_run(pictures, tmp_path):
@@ -267,13 +287,11 @@ def test_a_full_disk_does_not_turn_usr1_into_an_end(pictures, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("when", [5, 12])
-def test_a_disk_full_when_the_run_must_be_saved_is_the_users_to_solve(
-    pictures, tmp_path, monkeypatch, when
-):
+def test_a_disk_full_when_the_run_must_be_saved_ends_it(pictures, tmp_path, monkeypatch, when):
     trainer, run = build_trainer(pictures, short(), log_every=1), begin(tmp_path)
     run.save_checkpoint(0, trainer.state(), keep=2)
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(UserError, match="Free some space and run the same command again"):
+    with pytest.raises(Failure, match="Free some space and run the same command again"):
         train(trainer, run, interrupt_at(when, signal.SIGTERM))
     assert run.load_checkpoint()["step"] == 0
     assert sorted(path.suffix for path in run.checkpoints.iterdir()) == [".json", ".pt"]
@@ -378,7 +396,7 @@ def test_files_that_a_kill_left_half_written_are_cleared(tmp_path):
 def test_a_process_that_may_write_no_more_keeps_its_checkpoint_and_says_so(trained, tmp_path):
     run = Run(tmp_path / "run")
     code, lines = trained(tmp_path, run.path, "limited")
-    assert code == 2
+    assert code == 1  # a failure, and no mistake
     told = [line for line in lines if line.startswith("checkpoint not saved")]
     assert len(told) == 3 + 1
     assert all("File too large; the one before is intact" in line for line in told)

@@ -55,6 +55,15 @@ def test_weight_decay_and_momentum_go_from_end_to_end_on_half_a_cosine():
     assert momenta[-1] == 1.0
 
 
+def test_stretched_schedules_are_those_of_a_longer_run_cut_off():
+    settings = dict(lr=1e-2, lr_start=1e-4, min_lr=1e-5, warmup_epochs=2, momentum_shape="linear")
+    for step in range(STEPS):
+        short, long = at(step, **settings, schedule_stretch=1.25), at(step, 100, **settings)
+        assert short == long
+    assert short.momentum < 1
+    assert short.lr > 1e-4
+
+
 def test_msns_momentum_goes_on_a_line():
     momenta = [at(s, momentum=0.9, momentum_shape="linear").momentum for s in range(STEPS)]
     np.testing.assert_allclose(momenta, np.linspace(0.9, 1.0, STEPS))

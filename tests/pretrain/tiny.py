@@ -82,6 +82,8 @@ RECIPES: dict[str, dict[str, Any]] = {
         "batch_norm": True,
         "follow_codebook": True,
         "decay_codes": False,
+        "clip_codes": False,
+        "schedule_stretch": 1.25,
         "me_max": 1.0,
         "mask": 0.25,
         "momentum_shape": "linear",

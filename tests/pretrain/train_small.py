@@ -52,7 +52,7 @@ def main() -> None:
                 run_small(*line.split())
             except UserError as error:
                 say(f"error {error}")
-                os._exit(2)
+                os._exit(error.exit_code)
             except BaseException as error:
                 say(f"failed {error!r}")
                 os._exit(1)

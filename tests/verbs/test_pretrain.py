@@ -1,49 +1,22 @@
 """Pre-training as a user calls it: what works, what resumes, and what each mistake is told."""
 
 import json
-import subprocess
-import sys
+import os
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
+from small_runs import QUICK, command, photographs, tiny
 
 import wessl
 from wessl.errors import UserError
-
-QUICK = dict(epochs=1, quiet=True, device="cpu")
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("WESSL_CACHE", str(tmp_path / "cache"))
-
-
-def photographs(folder, n=24, size=(40, 48), classes=("cat", "dog")):
-    rng = np.random.default_rng(0)
-    for i in range(n):
-        place = folder / classes[i % len(classes)]
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 255, (*size, 3), dtype=np.uint8)).save(place / f"{i}.png")
-    return folder
-
-
-def tiny(**more):
-    """A transformer small enough for a test, on top of the automatic recipe."""
-    small = {"encoder.dim": 24, "encoder.depth": 2, "encoder.heads": 2, "hidden_dim": 16}
-    return QUICK | small | {"heads.count": 2, "codes": 8, "batch_size": 8} | more
-
-
-def command(*words, **environment):
-    done = subprocess.run(
-        [sys.executable, "-m", "wessl", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_a_folder_of_photographs_becomes_an_encoder_with_timms_names(tmp_path):
@@ -113,6 +86,8 @@ def test_training_starts_from_given_weights_or_says_what_does_not_fit(tmp_path):
     old, new = (load_file(run.path / "encoder.safetensors") for run in (first, second))
     for name in old:
         torch.testing.assert_close(old[name], new[name])
+    said = f"starting from {len(old)} tensors of {weights}, all there are"
+    assert said in (second.path / "train.log").read_text()
     deeper = tiny(**{"encoder.depth": 3})
     with pytest.raises(UserError, match=r"--init does not fit this encoder: missing \['blocks.2"):
         wessl.pretrain(folder, tmp_path / "third", **deeper, init=weights)
@@ -140,6 +115,39 @@ def test_every_choice_is_saved_with_its_reason_and_what_was_said_is_logged(tmp_p
     assert choices["heads.codes"]["value"] == 128
     assert all(choice["reason"] for choice in choices.values())
     assert "no more than the 128 targets" in (run.path / "train.log").read_text()
+    assert choices["decode"]["value"] == "once"
+    assert choices["compile"]["value"] == "off"  # the device was asked for, and is no choice
+
+
+def test_a_published_recipe_says_what_it_had_to_change(tmp_path, capsys):
+    small = tiny(batch_size=12, warmup_epochs=0, quiet=False, device="auto", compile="off")
+    small |= {"encoder.image_size": 224, "epochs": 0.1}
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", "dino-star-ent/vits16", **small)
+    choices = {choice["setting"]: choice["value"] for choice in run.read_config()["choices"]}
+    assert choices["channels"] == 1
+    assert ("precision" in choices) == (not torch.cuda.is_available())
+    assert {"device", "decode"} <= choices.keys()
+    assert "the pictures', not the recipe's" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_with_what_it_was_sized_to_whatever_is_free_today(tmp_path):
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    header = run.read_config()
+    begun = dict(header["facts"], memory_bytes=1000)  # a machine so small: a part a picture
+    header["facts"], header["config"]["optim"]["accumulate"] = begun, 64
+    (run.path / "config.json").write_text(json.dumps(header))
+    wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK | dict(codes=128))
+
+
+def test_a_run_of_an_older_version_takes_todays_defaults_for_settings_it_did_not_know(tmp_path):
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    header = run.read_config()
+    for name in ("schedule_stretch", "clip_codes"):
+        del header["config"]["optim"][name]
+    del header["facts"], header["data"]["sample"]
+    (run.path / "config.json").write_text(json.dumps(header))
+    for settings in (QUICK, QUICK | dict(codes=128)):  # the same request, and another
+        wessl.pretrain("builtin://digits/test", tmp_path / "run", **settings)
 
 
 def test_other_pictures_of_the_same_number_are_noticed(tmp_path):
@@ -155,6 +163,39 @@ def test_a_run_in_which_every_step_is_nan_is_an_error(tmp_path, monkeypatch):
     settings = QUICK | dict(student_temperature=1e-45, epochs=0.2)
     with pytest.raises(UserError, match="NaN or infinite"):
         wessl.pretrain("builtin://digits/test", tmp_path / "run", **settings)
+
+
+def test_what_cannot_work_is_refused_before_anything_is_printed_or_decoded(tmp_path, capsys):
+    folder = photographs(tmp_path / "photos")
+    for wrong in ({"encoder.heads": 5}, dict(batch_size=100), dict(init="none.pth")):
+        with pytest.raises(UserError):
+            wessl.pretrain(folder, tmp_path / "run", **tiny() | wrong | dict(quiet=False))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"--out .*: .*file is a file, not a folder"):
+        wessl.pretrain(folder, tmp_path / "file" / "run", **tiny())
+    assert capsys.readouterr() == ("", "")
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write all")
+def test_a_folder_that_may_not_be_written_is_refused_first(tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    with pytest.raises(UserError, match="you may not write in"):
+        wessl.pretrain(photographs(tmp_path / "photos"), closed / "run", **tiny())
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_stray_picture_beside_class_folders_is_named_with_the_remedy(tmp_path, capsys):
+    folder = photographs(tmp_path / "photos")
+    Image.new("RGB", (40, 40)).save(folder / "stray.png")
+    run = wessl.pretrain(folder, tmp_path / "run", **tiny(quiet=False))
+    words = "no labels: stray.png lies beside the sub-folders"
+    assert words in capsys.readouterr().err
+    assert words in (run.path / "train.log").read_text()
+    assert not any("probe" in row for row in run.read_metrics())
+    with pytest.raises(UserError, match=r"--probe .* has no labels \(no labels: stray.png lies"):
+        wessl.pretrain(folder, tmp_path / "other", **tiny(probe=str(folder)))
 
 
 def test_unreadable_files_are_skipped_counted_and_named(tmp_path):
@@ -195,7 +236,7 @@ def test_published_recipes_run_when_made_small(tmp_path, name):
         ("photos", dict(budget="soon"), "--budget 'soon' is not a time"),
         ("photos", dict(budget=1e-6), "--budget"),
         ("photos", dict(recipe="dino-star-entt"), "did you mean"),
-        ("photos", dict(log_every=0), "--log-every 0"),
+        ("photos", dict(log_every=0), "--log-every must be at least 1, got 0"),
         ("photos", dict(batch_size=8, accumulate=3), "--optim.accumulate 3 does not divide"),
         ("photos", {"heads.count": 0}, "--heads.count must be at least 1, got 0"),
         ("photos", dict(lr=-1.0), "--optim.lr must be at least 0, got -1.0"),
@@ -203,6 +244,13 @@ def test_published_recipes_run_when_made_small(tmp_path, name):
         ("photos", {"encoder.heads": 5}, "not a multiple of heads 5"),
         ("photos", dict(epochs=3, budget="9h"), "give one of them"),
         ("photos", dict(probe="flat"), "--probe .* has no labels"),
+        ("photos", dict(device="meta"), "--device 'meta' is not a device"),
+        ("photos", dict(workers=-1), "--workers must be at least 0, got -1"),
+        ("photos", dict(keep=0), "--keep must be at least 1, got 0"),
+        ("photos", dict(probe_every=0.0), "--probe-every must be more than 0"),
+        ("photos", dict(decode="twice"), "options.decode must be one of 'auto', 'once', 'stream'"),
+        ("photos", dict(schedule_stretch=0.0), "--optim.schedule-stretch must be more than 0"),
+        ("photos", {"mask": 0.9, "encoder.patch_size": 20}, "--loss.mask 0.9 leaves no patch"),
     ],
 )
 def test_a_users_mistake_is_named_and_leaves_nothing_behind(tmp_path, data, settings, words):
@@ -242,3 +290,18 @@ def test_the_commands_help_shows_flags_and_settings():
     assert code == 0
     for flag in ("--out", "--recipe", "--budget", "--optim.lr", "--loss.weighting", "--device"):
         assert flag in out
+    said = " ".join(out.split())
+    assert "Shown are the values of dino-star-ent/vits16, from which --recipe auto starts" in said
+    assert "(default: 16)" in said  # heads
+
+
+def test_the_help_of_a_recipe_shows_its_values():
+    code, out, _ = command("pretrain", "photos/", "--recipe", "msn/vitb16", "--help")
+    said = " ".join(out.split())
+    assert code == 0
+    assert "Shown are the values of msn/vitb16." in said
+    for default in ("(default: 1.25)", "(default: 600)", "(default: 2048)", "(default: linear)"):
+        assert default in said
+    code, _, complaint = command("pretrain", "--recipe=msm/vitb16", "--help")
+    assert code == 2
+    assert "did you mean 'msn/vitb16'" in complaint

@@ -28,7 +28,10 @@ def prepare(
     """All a step sees of ``n`` pictures; a pure function of seed, step and pictures."""
     n = len(indices)
     indices = indices.to(batch.pixels.device, non_blocking=True)  # or each use of them would wait
-    tensors = make_views(batch, indices, config.views, config.seed, step, mean, std)
+    # A transformer's first layer would round them to bf16 just the same.
+    half = config.precision == "bf16" and isinstance(student.encoder, ViT)
+    dtype = torch.bfloat16 if half else torch.float32
+    tensors = make_views(batch, indices, config.views, config.seed, step, mean, std, dtype)
     teacher_views = sum(role != "local" for role in config.views.roles)
     first = tensors[0]
     of_student = tensors

@@ -1,50 +1,30 @@
-"""The progress line: one that changes in a terminal, a plain one now and then elsewhere."""
+"""What a run says: one line that changes in a terminal, a plain one now and then elsewhere."""
 
-import math
-import sys
 import time
 from typing import Any
 
+from rich.console import Console as Terminal
+from rich.live import Live
+
+from wessl.pretrain.progress import ProgressLine, duration, line
 from wessl.run import Run
 
 Row = dict[str, Any]
-
-
-def duration(seconds: float) -> str:
-    """``75 -> '1:15'``, ``4000 -> '1:06:40'``."""
-    minutes, s = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{s:02d}" if hours else f"{minutes}:{s:02d}"
-
-
-def line(row: Row) -> str:
-    """A row of metrics as the progress line shows it."""
-    used = sum(row["codes_used"]) / len(row["codes_used"])
-    parts = [
-        f"step {row['step']}/{row['steps']}",
-        f"epoch {row['epoch']:.1f}",
-        f"loss {row['loss']:.3f}",
-        f"lr {row['lr']:.1e}",
-        f"entropy {row['teacher_entropy']:.2f}/{math.log(row['codes']):.2f}",
-        f"codes {used:.0f}/{row['codes']}",
-    ]
-    if len(row["head_shares"]) > 1:
-        parts.append(f"heads {row['heads_effective']:.1f}/{len(row['head_shares'])}")
-    parts += [f"{row['images_per_second']:.0f} img/s", f"{row['ms']:.0f} ms"]
-    if row.get("mfu") is not None:
-        parts.append(f"MFU {100 * row['mfu']:.0f} %")
-    parts += [f"data wait {100 * row['data_wait']:.0f} %", f"ETA {duration(row['eta'])}"]
-    return "  ".join(parts)
+REFRESH = 0.1
+"""Seconds between two drawings of the line: faster is not seen."""
 
 
 class Console:
     """Prints what the loop reports: rows, probes and messages."""
 
-    def __init__(self, quiet: bool = False, every: float = 10.0):
+    def __init__(self, quiet: bool = False, every: float = 10.0, terminal: Terminal | None = None):
+        self.terminal = terminal or Terminal(stderr=True, force_jupyter=False)
         self.quiet, self.every = quiet, every
-        self.live = sys.stderr.isatty() and not quiet
-        self.printed = time.monotonic()
-        self.probe = ""
+        self.moving = not quiet and self.terminal.is_terminal and not self.terminal.is_dumb_terminal
+        self.live: Live | None = None
+        self.row: Row = {}
+        self.probe: float | None = None
+        self.began = self.printed = time.monotonic()
         self.said: list[str] = []
         self.run: Run | None = None
 
@@ -58,40 +38,84 @@ class Console:
         if "message" in row:  # the loop has logged it
             self.say(row["message"], log=False)
         elif "probe" in row:
-            numbers = "  ".join(f"{k} {100 * v:.1f} %" for k, v in row["probe"].items())
-            self.probe = "  " + numbers
+            self.probe = row["probe"].get("knn")
+            numbers = "  ".join(
+                f"{_NAMES.get(k, k)} {100 * v:.1f} %" for k, v in row["probe"].items()
+            )
             self.say(f"step {row['step']}  epoch {row['epoch']:.1f}  {numbers}")
         else:
-            self._progress(row)
+            self._progress(row | {"knn": self.probe})
 
     def say(self, words: str, log: bool = True) -> None:
         if log and self.run is not None:
             self.run.log(words)
         elif log:
             self.said.append(words)
-        if self.quiet:
-            return
-        if self.live:
-            sys.stderr.write("\r\x1b[K")
-        print(words, file=sys.stderr, flush=True)
+        if not self.quiet:
+            self._print(words)
+
+    def tick(self, step: int, steps: int, epoch: float) -> None:
+        """A step is done; between two rows of metrics only its number and the time change."""
+        if self.moving and self._due(REFRESH):
+            moved = dict(step=step, steps=steps, epoch=epoch)
+            if "ms" in self.row:
+                moved["eta"] = (steps - step) * self.row["ms"] / 1e3
+            self._draw(self.row | moved)
+
+    def doing(self, words: str) -> None:
+        """What takes long before the first step."""
+        if self.moving:
+            self._draw({"words": words})
+        elif not self.quiet:
+            self._print(words)
 
     def decoding(self, done: int, total: int) -> None:
         """Progress of the picture cache."""
-        if time.monotonic() - self.printed >= (0.2 if self.live else self.every):
-            self._show(f"decoding pictures {done}/{total}", done == total)
+        if done == 1:
+            self.began = time.monotonic()
+        last = done == total and self.live is not None
+        if not self.quiet and (last or self._due(REFRESH if self.moving else self.every)):
+            left = (time.monotonic() - self.began) * (total - done) / done
+            words = f"decoding pictures {done}/{total}  ETA {duration(left)}"
+            if self.moving:
+                self._draw({"words": words})
+            else:
+                self._print(words)
+        if last:
+            self.close()
+
+    def close(self) -> None:
+        """Leaves the terminal as it was found, the last line standing."""
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
 
     def _progress(self, row: Row) -> None:
+        self.row = row
         last = row["step"] == row["steps"]
-        if last or time.monotonic() - self.printed >= (0.0 if self.live else self.every):
-            self._show(line(row) + (self.probe if self.live else ""), last)
-
-    def _show(self, words: str, last: bool) -> None:
-        if self.quiet:
+        if self.quiet or not (last or self._due(REFRESH if self.moving else self.every)):
             return
-        self.printed = time.monotonic()
-        if self.live:
-            end = "\n" if last else ""
-            sys.stderr.write(f"\r\x1b[K{words}{end}")
-            sys.stderr.flush()
+        if self.moving:
+            self._draw(row)
         else:
-            print(words, file=sys.stderr, flush=True)
+            self._print(line(row))
+        if last:
+            self.close()
+
+    def _due(self, interval: float) -> bool:
+        return time.monotonic() - self.printed >= interval
+
+    def _draw(self, row: Row) -> None:
+        self.printed = time.monotonic()
+        if self.live is None:
+            self.live = Live(console=self.terminal, auto_refresh=False)
+            self.live.start()
+        self.live.update(ProgressLine(row), refresh=True)
+
+    def _print(self, words: str) -> None:
+        if not self.moving:
+            self.printed = time.monotonic()
+        self.terminal.print(words, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+_NAMES = {"knn": "k-NN"}

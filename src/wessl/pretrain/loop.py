@@ -9,9 +9,10 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from wessl.errors import UserError
+from wessl.data.cache import Batch
+from wessl.errors import Failure, Interrupted
 from wessl.pretrain.cost import flops_per_image, peak_flops
 from wessl.pretrain.health import Finding, examine
 from wessl.pretrain.replay import first_nonfinite
@@ -21,14 +22,12 @@ from wessl.run import Run, write_tensors
 
 Probe = Callable[[nn.Module], dict[str, float]]
 Report = Callable[[dict[str, Any]], None]
+Tick = Callable[[int, int, float], None]
+Batches = Iterator[tuple[Tensor, Batch]]
 
 
-class Interrupted(Exception):
-    """The run was asked to stop, and has saved itself; the same command goes on."""
-
-    def __init__(self, signum: int, step: int):
-        super().__init__(f"stopped at step {step} by {signal.Signals(signum).name}")
-        self.signum = signum
+def silent(step: int, steps: int, epoch: float) -> None:
+    """A tick that nobody hears."""
 
 
 def train(
@@ -37,8 +36,12 @@ def train(
     report: Report,
     probe: Probe | None = None,
     describe: Callable[[], dict[str, Any]] = dict,
+    tick: Tick = silent,
 ) -> None:
-    """Runs to the end from wherever the run folder's last checkpoint is, saving on the way."""
+    """Runs to the end from wherever the run folder's last checkpoint is, saving on the way.
+
+    ``report`` hears every row of metrics, ``tick`` every step: its number, of how many, the epoch.
+    """
     options, config = trainer.options, trainer.config
     past = [row for row in run.read_metrics() if row["step"] <= trainer.step]
     history = [row for row in past if row.get("loss") is not None]
@@ -46,15 +49,18 @@ def train(
     probe_every = (
         options.probe_every or max(1.0, config.optim.epochs / 20)
     ) * trainer.steps_per_epoch
-    clock = Clock(trainer)
+    clock, first, skipped = Clock(trainer), trainer.step, 0
     with (
-        listening() as signals,
+        listening(lambda: trainer.step == first) as signals,
         contextlib.closing(trainer.loader.batches(trainer.step)) as batches,
     ):
         while trainer.step < trainer.steps:
             now = trainer.now()
-            targets, representations = trainer.train_step(trainer.prepare(*next(batches)))
+            pictures = next_or_save(batches, trainer, run, report)
+            targets, representations = trainer.train_step(trainer.prepare(*pictures))
             step, last = trainer.step, trainer.step == trainer.steps
+            tick(step, trainer.steps, step / trainer.steps_per_epoch)
+            skipped = say_skipped(trainer, skipped, run, report)
             if step % options.log_every == 0 or last:
                 row = clock.row(now) | trainer.meter.read(now.gamma, targets, representations)
                 trainer.skipped += int(row["skipped_steps"])
@@ -75,11 +81,38 @@ def train(
                 trainer.seconds += clock.lap()
                 save(trainer, run, report, must=bool(stop) or last)
             if stop and not last:
-                raise Interrupted(stop, step)
+                raise Interrupted(
+                    stop, f"at step {step}; it is saved, and the same command goes on"
+                )
     try:
         run.save_encoder(trainer.teacher.encoder.state_dict(), describe())
     except OSError as error:
-        raise UserError(f"{error}. Free some space and run the same command again") from error
+        raise Failure(f"{error}. Free some space and run the same command again") from error
+
+
+def next_or_save(
+    batches: Batches, trainer: Trainer, run: Run, report: Report
+) -> tuple[Tensor, Batch]:
+    """The next pictures; where there are none to be had, what was learnt is saved first."""
+    try:
+        return next(batches)
+    except Failure:
+        save(trainer, run, report, must=False)
+        raise
+
+
+def say_skipped(trainer: Trainer, known: int, run: Run, report: Report) -> int:
+    """Names pictures that a stream could not decode since the last time; returns their number."""
+    if trainer.loader.residency != "stream" or len(trainer.loader.skipped) == known:
+        return known
+    skipped = trainer.loader.skipped
+    for name, reason in skipped[known:]:
+        run.log(f"skipped {name}: {reason}")
+    words = f"{len(skipped)} unreadable so far, the next ones taken instead: {skipped[known][0]}"
+    more = len(skipped) - known - 1
+    words += f" and {more} more, see train.log" if more else ""
+    report({"step": trainer.step, "message": words})
+    return len(skipped)
 
 
 def record(row: dict[str, Any], run: Run, report: Report) -> None:
@@ -98,7 +131,7 @@ def save(trainer: Trainer, run: Run, report: Report, must: bool) -> None:
         kept = "; the one before is intact" if any(run.checkpoints.glob("step-*.pt")) else ""
         words = f"checkpoint not saved: {error}{kept}. Free some space"
         if must:
-            raise UserError(words + " and run the same command again") from error
+            raise Failure(words + " and run the same command again") from error
         run.log(words)
         report({"step": trainer.step, "message": words})
 
@@ -129,7 +162,7 @@ def give_up_on_nonfinite(trainer: Trainer, run: Run) -> None:
         where += f", which is in {path} with the student"
     except OSError as error:
         where += f" ({error})"
-    raise UserError(
+    raise Failure(
         f"{trainer.skipped} steps had NaN or infinite numbers, the last of them step {step}: "
         f"{where}. Try a lower --optim.lr, --optim.clip 1 or --precision fp32"
     )
@@ -180,14 +213,21 @@ class Clock:
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[list[int]]:
-    """Collects the signals that mean "save now"; a second Ctrl-C stops at once."""
+def listening(nothing_new: Callable[[], bool]) -> Iterator[list[int]]:
+    """Collects the signals that mean "save now"; a second Ctrl-C stops at once.
+
+    While there is nothing new to save, as in the minutes of a first, compiled step, the first
+    signal to stop does too.
+    """
     caught: list[int] = []
 
     def note(signum: int, frame: FrameType | None) -> None:
-        if signum == signal.SIGINT and signal.SIGINT in caught:
-            raise KeyboardInterrupt
-        caught.append(signum)
+        again = signum == signal.SIGINT and signal.SIGINT in caught
+        caught.append(signum)  # also where an import of the first step swallows the exception
+        if signum != signal.SIGUSR1 and nothing_new():
+            raise Interrupted(signum, "before the first step; the same command goes on")
+        if again:
+            raise Interrupted(signum, "at once; the last checkpoint stands")
 
     watched = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
     try:

@@ -3,6 +3,8 @@
 Nothing here waits for the device: a step with NaN or infinite gradients is skipped there.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -39,18 +41,31 @@ def set_schedule(optimizer: torch.optim.AdamW, now: Now) -> None:
 
 
 @torch.no_grad()
-def clip_gradients(parameters: list[nn.Parameter], clip: float | None, each: bool) -> Tensor:
-    """Scales gradients down to norm ``clip``, all together or each alone; returns their norm."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
+def clip_gradients(
+    parameters: list[nn.Parameter],
+    clip: float | None,
+    each: bool,
+    exempt: Sequence[nn.Parameter] = (),
+) -> Tensor:
+    """Scales gradients down to norm ``clip``, all together or each alone; returns their norm.
+
+    Those of ``exempt`` parameters stay as they are and count for the returned norm alone.
+    """
+    free = {id(p) for p in exempt}
+    # The exempt ones last, so that the others are the first so many.
+    ordered = sorted(parameters, key=lambda p: id(p) in free)
+    gradients = [p.grad for p in ordered if p.grad is not None]
+    clipped = sum(id(p) not in free and p.grad is not None for p in parameters)
     norms = torch._foreach_norm(gradients)
     total = torch.stack(norms).norm()
-    if clip is None:
+    if clip is None or not clipped:
         return total
     if each:
-        scales = [clip / (norm + 1e-6) for norm in norms]
-        torch._foreach_mul_(gradients, [scale.clamp_max(1.0) for scale in scales])
+        scales = [(clip / (norm + 1e-6)).clamp_max(1.0) for norm in norms[:clipped]]
+        torch._foreach_mul_(gradients[:clipped], scales)
     else:
-        torch._foreach_mul_(gradients, (clip / (total + 1e-6)).clamp_max(1.0))
+        together = torch.stack(norms[:clipped]).norm()
+        torch._foreach_mul_(gradients[:clipped], (clip / (together + 1e-6)).clamp_max(1.0))
     return total
 
 

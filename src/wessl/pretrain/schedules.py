@@ -38,12 +38,13 @@ def schedule(
     step: int, steps: int, steps_per_epoch: int, optim: OptimConfig, loss: LossConfig, codes: int
 ) -> Now:
     warmup = optim.warmup_epochs * steps_per_epoch
-    # The run's last step has progress 1, so that every schedule arrives where it says.
-    progress = share(step, steps - 1)
+    # Unstretched, the run's last step has progress 1: every schedule arrives where it says.
+    last = optim.schedule_stretch * steps - 1
+    progress = share(step, last)
     if step < warmup:
         lr = linear(optim.lr_start, optim.lr, share(step, warmup))
     else:
-        lr = cosine(optim.lr, optim.min_lr, share(step - warmup, steps - 1 - warmup))
+        lr = cosine(optim.lr, optim.min_lr, share(step - warmup, last - warmup))
     shape = cosine if optim.momentum_shape == "cosine" else linear
     epoch = step / steps_per_epoch
     if loss.stepwise_temperature:  # DINO's last warm-up epoch has the final temperature already

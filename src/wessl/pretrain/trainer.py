@@ -19,6 +19,10 @@ from wessl.pretrain.step import Views, student_step, teacher_logits, teacher_tar
 
 Normalisation = tuple[list[float], list[float]]
 
+GRAPH_PICTURES = 128
+"""Pictures up to which a step is a CUDA graph: the host launches its kernels more slowly than they
+run. With more the device is busy anyway, and a graph keeps its memory to itself."""
+
 
 class Trainer:
     """Student, teacher, optimiser and where they are: ``step`` is the next step to do."""
@@ -51,13 +55,28 @@ class Trainer:
             self.centering.to(self.device)
         self.optimizer = optim.build_optimizer(self.student, config.optim)
         self.trained = [p for p in self.student.parameters() if p.requires_grad]
+        heads = self.student.heads
+        self.codes = [p for p in (heads.codebook, heads.code_length) if p is not None]
+        self.unclipped = [] if config.optim.clip_codes else self.codes
         modules = [self.student, self.teacher, *([self.centering] if self.centering else [])]
         self.running = [buffer for module in modules for buffer in module.buffers()]
         self.meter = Meter(config, self.device)
         self.step, self.seconds, self.skipped = 0, 0.0, 0
-        on = options.compile == "on" or (options.compile == "auto" and self.device.type == "cuda")
-        self.student_step = torch.compile(student_step) if on else student_step
-        self.teacher_logits = torch.compile(teacher_logits) if on else teacher_logits
+        self.compiled = options.compile == "on" or (
+            options.compile == "auto" and self.device.type == "cuda"
+        )
+        # Accumulated parts would write their gradients into the same graph's memory.
+        self.graphs = (
+            self.compiled
+            and self.device.type == "cuda"
+            and config.optim.batch_size <= GRAPH_PICTURES
+            and config.optim.accumulate == 1
+        )
+        mode = "reduce-overhead" if self.graphs else None
+        self.student_step, self.teacher_logits = student_step, teacher_logits
+        if self.compiled:
+            self.student_step = torch.compile(student_step, mode=mode)
+            self.teacher_logits = torch.compile(teacher_logits, mode=mode)
 
     def now(self) -> Now:
         return schedule(
@@ -71,6 +90,8 @@ class Trainer:
 
     def train_step(self, views: Views) -> tuple[Tensor, Tensor]:
         """One optimiser step; returns the targets and the teacher's representations."""
+        if self.graphs:
+            torch.compiler.cudagraph_mark_step_begin()
         config, now = self.config, self.now()
         temperature, gamma = self._scalar(now.teacher_temperature), self._scalar(now.gamma)
         parts = split(views, config.optim.accumulate)
@@ -90,10 +111,11 @@ class Trainer:
             losses.append(torch.cat([terms, loss.detach()[None]]))
         mean = torch.stack(losses).mean(0)
         if now.codes_frozen:
-            for parameter in (self.student.heads.codebook, self.student.heads.code_length):
-                if parameter is not None:
-                    parameter.grad = None
-        norm = optim.clip_gradients(self.trained, config.optim.clip, config.optim.clip_each)
+            for parameter in self.codes:
+                parameter.grad = None
+        norm = optim.clip_gradients(
+            self.trained, config.optim.clip, config.optim.clip_each, self.unclipped
+        )
         finite = mean.isfinite().all() & norm.isfinite()
         optim.set_schedule(self.optimizer, now)
         optim.optimizer_step(self.optimizer, finite)
@@ -143,6 +165,11 @@ class Trainer:
 
 def load_strictly(encoder: nn.Module, weights: dict[str, Tensor]) -> None:
     """Loads given encoder weights, all of them and nothing else, or says exactly what differs."""
+    refuse_misfit(encoder, weights)
+    encoder.load_state_dict(weights)
+
+
+def refuse_misfit(encoder: nn.Module, weights: dict[str, Tensor]) -> None:
     own = encoder.state_dict()
     missing, extra = sorted(own.keys() - weights), sorted(weights.keys() - own.keys())
     shapes = [
@@ -156,4 +183,3 @@ def load_strictly(encoder: nn.Module, weights: dict[str, Tensor]) -> None:
             f"--init does not fit this encoder: {'; '.join(parts + sorted(shapes)[:5])}. "
             "Choose the encoder these weights belong to (--encoder.size, --encoder.patch-size)"
         )
-    encoder.load_state_dict(weights)

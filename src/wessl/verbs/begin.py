@@ -1,0 +1,87 @@
+"""From decoded pictures to a trainer with its first batch tried, and what is said of them."""
+
+import contextlib
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from wessl.config import Config, Options
+from wessl.data.loader import Loader
+from wessl.data.pictures import Pictures, gigabytes
+from wessl.errors import UserError
+from wessl.pretrain import cost
+from wessl.pretrain.console import Console
+from wessl.pretrain.trainer import Trainer
+from wessl.run import Run, read_weights
+from wessl.verbs import checks
+
+
+def build_trainer(
+    config: Config,
+    options: Options,
+    pictures: Pictures,
+    device: torch.device,
+    normalisation: tuple[list[float], list[float]],
+    init: dict[str, Tensor] | None,
+) -> Trainer:
+    """With its first batch tried: a folder full of broken pictures shows here."""
+    if device.type == "cuda":  # TF32 for what autocast leaves in fp32
+        torch.set_float32_matmul_precision("high")
+    loader = Loader(
+        pictures.source if pictures.cache is None else pictures.cache,
+        config.optim.batch_size,
+        config.seed,
+        device,
+        share=checks.share_for_pictures(config, device),
+        short_side=config.short_side,
+        workers=options.workers,
+        max_bad=options.max_bad,
+    )
+    try:
+        trainer = Trainer(config, options, loader, normalisation, init)
+        with contextlib.closing(loader.batches(0)) as batches:
+            trainer.prepare(*next(batches))
+    except UserError:
+        raise
+    except ValueError as error:  # what the rooms below say of settings that do not go together
+        raise UserError(str(error)) from error
+    return trainer
+
+
+def say_pictures(pictures: Pictures, trainer: Trainer, console: Console, run: Run) -> None:
+    if pictures.cache is None:
+        console.say(f"pictures: {len(pictures):,}, decoded again for every batch")
+        return
+    where, size = "on disk", pictures.cache.nbytes
+    if trainer.loader.residency == "device":
+        where = "in memory"
+        if trainer.device.type == "cuda":
+            both = gigabytes(size + cost.peak_bytes(trainer.config))
+            where = f"in the GPU's memory, which with a step makes about {both} (estimate)"
+    console.say(f"pictures: {len(pictures.cache):,}, decoded, {gigabytes(size)} {where}")
+    skipped = pictures.cache.skipped
+    for name, reason in skipped:
+        run.log(f"skipped {name}: {reason}")
+    if skipped:
+        first = ", ".join(name for name, _ in skipped[:3])
+        more = " and others" if len(skipped) > 3 else ""
+        console.say(f"{len(skipped)} unreadable, left out ({first}{more}): see train.log")
+
+
+def say_resumed(trainer: Trainer, out: str | Path, console: Console) -> None:
+    at = f"step {trainer.step} of {trainer.steps}"
+    going = trainer.step < trainer.steps
+    console.say(f"resuming {out} at {at}" if going else f"{out} is finished: {at}")
+
+
+def load_init(path: str | None) -> tuple[dict[str, Tensor] | None, str | None]:
+    """The weights to start from, and in words what of the file is among them and what is not."""
+    if path is None:
+        return None, None
+    place = Path(path)
+    weights, about = Run(place).load_encoder() if place.is_dir() else read_weights(place)
+    left = [f"{name} ({why})" for name, why in about.get("left_out", {}).items()]
+    words = f"; not used: {', '.join(left[:5])}" if left else ", all there are"
+    more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+    return weights, f"starting from {len(weights)} tensors of {path}{words}{more}"

@@ -1,0 +1,141 @@
+"""What would go wrong later, said before anything is decoded, printed or written."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from wessl.config import Config, Options, check_ranges
+from wessl.data.cache import Batch
+from wessl.data.loader import check_batch
+from wessl.data.memory import available_memory
+from wessl.data.pictures import gigabytes
+from wessl.data.sources import Source
+from wessl.ensemble.weighting import SCHEMES
+from wessl.errors import Failure, UserError
+from wessl.pretrain import cost
+from wessl.pretrain.batch import check_views, prepare
+from wessl.pretrain.console import Console
+from wessl.pretrain.model import build_model
+from wessl.pretrain.trainer import refuse_misfit
+
+
+def check(
+    config: Config, options: Options, pictures: int, init: dict[str, Tensor] | None = None
+) -> None:
+    """Every setting, alone and together."""
+    check_ranges(options)
+    check_ranges(config)
+    if config.loss.weighting not in SCHEMES:
+        raise UserError(
+            f"--loss.weighting {config.loss.weighting!r} is unknown; choose {', '.join(SCHEMES)}"
+        )
+    check_batch(config.optim.batch_size, pictures)
+    if config.optim.batch_size % config.optim.accumulate:
+        raise UserError(
+            f"--optim.accumulate {config.optim.accumulate} does not divide "
+            f"--optim.batch-size {config.optim.batch_size}"
+        )
+    for crop in config.views.crops:
+        if config.encoder.kind == "vit" and crop.size < config.encoder.patch_size:
+            raise UserError(
+                f"a view of {crop.size} pixels is smaller than a patch of "
+                f"{config.encoder.patch_size}; choose a smaller --encoder.patch-size"
+            )
+    try:
+        rehearse(config, init)
+    except UserError:
+        raise
+    except ValueError as error:  # what the rooms below say of settings that do not go together
+        raise UserError(str(error)) from error
+
+
+def rehearse(config: Config, init: dict[str, Tensor] | None) -> None:
+    """Networks without memory, and the views of two black pictures."""
+    check_views(config)
+    with torch.device("meta"):
+        student = build_model(config)
+    if init is not None:
+        refuse_misfit(student.encoder, init)
+    black = torch.zeros(2, 32, 32, config.channels, dtype=torch.uint8)
+    sides = torch.tensor([32, 32], dtype=torch.int32)
+    mean, std = [0.5] * config.channels, [0.25] * config.channels
+    prepare(Batch(black, sides, sides), torch.arange(2), config, student, 0, mean, std)
+
+
+def refuse_unwritable(out: Path) -> None:
+    """Hours of decoding must not end at a folder that cannot be made."""
+    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise UserError(f"--out {out}: {there} is a file, not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"--out {out}: you may not write in {there}")
+
+
+def warn(config: Config, source: Source, device: torch.device, console: Console) -> None:
+    """What will work, but not as well as it might."""
+    if source.note is not None:
+        console.say(source.note)
+    targets = config.optim.batch_size * sum(role != "local" for role in config.views.roles)
+    if config.loss.target == "sinkhorn" and config.heads.codes > targets:
+        console.say(
+            f"warning: {config.heads.codes} codes but Sinkhorn sees only {targets} targets a step, "
+            f"so not all codes can be used at once; consider --heads.codes {targets}"
+        )
+    if config.optim.accumulate > 1 and config.loss.me_max > 0:
+        console.say("note: with --optim.accumulate, ME-MAX is over each part, not the whole batch")
+    need, memory = cost.peak_bytes(config), available_memory(device)
+    there = f"{gigabytes(memory)} free on {device}"
+    console.say(f"memory: a step takes about {gigabytes(need)} (estimate); {there}")
+    if need > memory:
+        console.say(f"warning: that may not fit; {remedy(config, memory)}")
+
+
+def share_for_pictures(config: Config, device: torch.device) -> float:
+    """The part of a device's free memory that a step leaves to pictures; never all of it."""
+    memory = available_memory(device)
+    return min(0.6, max(0.0, 0.9 - cost.peak_bytes(config) / max(1, memory)))
+
+
+@contextlib.contextmanager
+def enough_memory(config: Config, device: torch.device) -> Iterator[None]:
+    """Turns every way of running out of memory into words with a batch that would fit."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise out_of_memory(config, device) from error
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):  # how torch says it of the CPU
+            raise
+        raise out_of_memory(config, device) from error
+
+
+def out_of_memory(config: Config, device: torch.device) -> Failure:
+    if device.type == "cuda":
+        memory: float = torch.cuda.get_device_properties(device).total_memory
+    else:
+        memory = available_memory(device)
+    # It did not fit, whatever the estimate says.
+    memory = min(memory, 0.9 * cost.peak_bytes(config))
+    return Failure(
+        f"out of memory on {device} with --optim.batch-size {config.optim.batch_size}, "
+        f"--optim.accumulate {config.optim.accumulate}; {remedy(config, memory)}"
+    )
+
+
+def remedy(config: Config, memory: float) -> str:
+    batch = config.optim.batch_size
+    whole = replace(config, optim=replace(config.optim, accumulate=1))
+    fits = max(1, min(cost.batch_that_fits(whole, memory), batch // 2))
+    words = f"try --optim.batch-size {fits}"
+    parts = 2 * config.optim.accumulate
+    while parts <= batch:
+        split = replace(config, optim=replace(config.optim, accumulate=parts))
+        if batch % parts == 0 and cost.peak_bytes(split) <= 0.9 * memory:
+            return f"{words}, or the same batch in parts: --optim.accumulate {parts}"
+        parts *= 2
+    return f"{words}, fewer or smaller views, or a smaller encoder"

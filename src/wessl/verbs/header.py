@@ -1,0 +1,78 @@
+"""``config.json``: everything that made a run, and the pictures' own description."""
+
+import dataclasses
+import hashlib
+import platform
+import shlex
+import sys
+from typing import Any
+
+import torch
+
+from wessl._version import __version__
+from wessl.config import Options, to_dict
+from wessl.data.cache import PictureCache
+from wessl.data.pictures import Pictures
+from wessl.plan import Plan
+
+State = dict[str, Any]
+
+
+def describe_run(
+    plan: Plan,
+    options: Options,
+    request: State,
+    data: State,
+    pictures: Pictures,
+    init: State | None,
+    device: torch.device,
+) -> State:
+    return dict(
+        format=1,
+        request=request,
+        config=to_dict(plan.config),
+        options=to_dict(options),
+        choices=[dataclasses.asdict(choice) for choice in plan.choices],
+        facts=None if plan.facts is None else dataclasses.asdict(plan.facts),
+        data=data,
+        normalisation=dict(zip(("mean", "std"), normalisation(pictures), strict=True)),
+        init=init,
+        command=shlex.join(sys.argv),
+        versions=versions(),
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+    )
+
+
+def describe_data(pictures: Pictures) -> State:
+    """Where the pictures are, and digests that know them again wherever they lie.
+
+    ``sample`` is of 64 of them; ``digest``, of the size of every picture too, needs a cache.
+    """
+    cache = pictures.cache
+    return dict(
+        location=pictures.source.location,
+        pictures=len(pictures) if cache is None else len(cache),
+        skipped=None if cache is None else len(cache.skipped),
+        decode="stream" if cache is None else "once",
+        digest=None if cache is None else digest(cache),
+        sample=pictures.sample_digest(),
+    )
+
+
+def digest(cache: PictureCache) -> str:
+    found = hashlib.sha256(cache.heights.numpy().tobytes() + cache.widths.numpy().tobytes())
+    for i in torch.linspace(0, len(cache) - 1, min(64, len(cache))).long():
+        found.update(cache.batch(i[None]).pixels.cpu().numpy().tobytes())
+    return found.hexdigest()
+
+
+def normalisation(pictures: Pictures) -> tuple[list[float], list[float]]:
+    """ImageNet's for colour, so that the encoder fits other tools; the data's own otherwise."""
+    if pictures.source.channels == 3:
+        return [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    mean, std = pictures.mean_std()
+    return mean, [max(s, 1e-3) for s in std]
+
+
+def versions() -> dict[str, str]:
+    return dict(wessl=__version__, torch=torch.__version__, python=platform.python_version())

@@ -1,0 +1,56 @@
+"""What a run that goes on must have in common with its beginning; anything else is refused."""
+
+from pathlib import Path
+from typing import Any
+
+from wessl.config import Config, differences, from_dict, to_dict
+from wessl.errors import UserError
+from wessl.run import Run, sha256
+
+State = dict[str, Any]
+
+
+def refuse_to_overwrite(run: Run, state: State | None) -> None:
+    if state is None and (run.path / "encoder.safetensors").exists():
+        raise UserError(
+            f"{run.path} holds a finished encoder but no whole checkpoint to go on from; "
+            "choose a new --out"
+        )
+
+
+def refuse_changes(old: State, new: Config, out: str | Path) -> None:
+    """``old`` may come from a version that did not know all of today's settings."""
+    known = to_dict(from_dict(Config, old))
+    changed = [d for d in differences(known, to_dict(new)) if d[0] != "recipe"]
+    if changed:
+        lines = "\n".join(f"  {name}: {a!r} in the run, {b!r} asked for" for name, a, b in changed)
+        raise UserError(
+            f"{out} was begun with other settings:\n{lines}\n"
+            "Ask for the old values to resume it, or choose a new --out"
+        )
+
+
+def refuse_other_init(old: State | None, path: str | None, out: str | Path) -> None:
+    if path is not None and describe_init(path) != old:
+        begun = "random weights" if old is None else f"--init {old['path']}"
+        raise UserError(f"{out} was begun from {begun}, not --init {path}; choose a new --out")
+
+
+def refuse_other_data(old: State, new: State, out: str | Path) -> None:
+    """By all that both descriptions know: a streamed run does not know the size of each picture."""
+    both = [k for k in ("digest", "sample") if old.get(k) is not None and new.get(k) is not None]
+    if any(old[key] != new[key] for key in both):
+        raise UserError(
+            f"{out} was begun on {old['pictures']} pictures of {old['location']}, and the "
+            f"{new['pictures']} of {new['location']} are not the same; give it the pictures it "
+            "began with, or choose a new --out"
+        )
+
+
+def describe_init(path: str | None) -> State | None:
+    if path is None:
+        return None
+    place = Path(path) / "encoder.safetensors" if Path(path).is_dir() else Path(path)
+    if not place.exists():
+        raise UserError(f"--init {path} does not exist; give a run folder or a weights file")
+    return dict(path=str(path), sha256=sha256(place))
