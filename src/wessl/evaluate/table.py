@@ -1,0 +1,161 @@
+"""Results for people: one table of encoders and protocols, and what each number means."""
+
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+Record = dict[str, Any]
+Line = tuple[str, Record, Callable[[Record | None], str]]
+"""Its name, values by column, and how a value is written."""
+_NAMES = 24  # columns that names may take before they are folded
+
+
+def print_comparison(record: Record, console: Console | None = None) -> None:
+    """Accuracies ± half their 95 % interval; below, each run's and rival's gain on the first.
+
+    Protocols that do not fit side by side come in a table below.
+    """
+    rows, rivals = record["rows"], {row["name"] for row in record["rows"] if _competes(row)}
+    gains = [one for one in record["differences"] if one["name"] in rivals]
+    lines: list[Line] = [(row["name"], row["results"], _cell) for row in rows]
+    lines += [(f"{one['name']} - {one['base']}", one["results"], _gain) for one in gains]
+    optimistic = record["settings"]["select"] == "test"
+    title = "Accuracy in %" + ", chosen on the test pictures: optimistic" * optimistic
+    print_lines(title, record["columns"], lines, len(rows), console)
+
+
+def print_transfer(found: Record, console: Console | None = None) -> None:
+    sets = list(dict.fromkeys(name for results in found.values() for name in results))
+    means = {
+        name: dict(accuracy=sum(one["accuracy"] for one in results.values()) / len(results))
+        for name, results in found.items()
+    }
+    columns = [*sets, *["mean"] * (len(sets) > 1)]
+    lines: list[Line] = [
+        (name, results | dict(mean=means[name]), _plain) for name, results in found.items()
+    ]
+    print_lines("Transfer: accuracy in %", columns, lines, len(lines), console)
+
+
+def print_lines(
+    title: str,
+    columns: list[str],
+    lines: list[Line],
+    first: int,
+    console: Console | None,
+) -> None:
+    """Tables as wide as the console allows, with a rule after the first lines."""
+    console = console or Console()
+    written = [[write(values.get(column)) for column in columns] for _, values, write in lines]
+    widths = [
+        max(len(column), *(len(cells[i]) for cells in written)) for i, column in enumerate(columns)
+    ]
+    named = min(_NAMES, max(len(name) for name, _, _ in lines))
+    for part in _abreast(widths, console.width - named - 4):
+        table = Table(title=title, title_justify="left")
+        table.add_column("", overflow="fold", width=named)
+        for i in part:
+            table.add_column(columns[i], justify="right", no_wrap=True, min_width=widths[i])
+        for number, ((name, _, _), cells) in enumerate(zip(lines, written, strict=True)):
+            if number == first:
+                table.add_section()
+            table.add_row(name, *(cells[i] for i in part))
+        console.print(table)
+
+
+def _abreast(widths: list[int], room: int) -> Iterator[list[int]]:
+    """Columns in groups that fit side by side, each with a rule and two blanks."""
+    group: list[int] = []
+    for i, width in enumerate(widths):
+        if group and sum(widths[j] + 3 for j in group) + width + 3 > room:
+            yield group
+            group = []
+        group.append(i)
+    yield group
+
+
+def _competes(row: Record) -> bool:
+    return row["role"] in ("run", "also")
+
+
+def _plain(result: Record | None) -> str:
+    return "" if result is None else f"{100 * result['accuracy']:.1f}"
+
+
+def _cell(result: Record | None) -> str:
+    if result is None:
+        return ""
+    low, high = result["interval"]
+    return f"{100 * result['accuracy']:.1f} ±{50 * (high - low):.1f}"
+
+
+def _gain(gain: Record | None) -> str:
+    if gain is None:
+        return ""
+    low, high = gain["interval"]
+    sure = " " if low <= 0 <= high else "*"
+    return f"{100 * gain['difference']:+.1f} ±{50 * (high - low):.1f}{sure}"
+
+
+def explain(record: Record, width: int | None = None) -> str:
+    """The protocols of the first row in words: what was chosen how, on how many pictures."""
+    train, test = record["train"], record["test"]
+    lines = [
+        f"{test['pictures']} test pictures of {test['classes']} classes ({test['location']}); "
+        f"{train['pictures']} training pictures of {train['classes']} ({train['location']}).",
+        "± is half a 95 % interval over other draws and other test pictures"
+        + "; differences are paired, * where the interval excludes 0."
+        * (sum(map(_competes, record["rows"])) > 1),
+    ]
+    lines[1] = lines[1].removesuffix(".") + "."
+    results = record["rows"][0]["results"]
+    lines += [f"{n}: {_words(results[n])}." for n in record["columns"] if n in results]
+    return "\n".join(_wrapped(line, width) for line in lines)
+
+
+def _words(result: Record) -> str:
+    said = result["protocol"]
+    if "strength_chosen" in said:
+        many = f"{result['draws']} draws" if result["draws"] > 1 else "one draw"
+        return f"{many}; strength {_chosen(said['strength_chosen'])}"
+    if "neighbours_chosen" in said:
+        return f"k = {result['k']}, {_chosen(said['neighbours_chosen'])}"
+    best = result["chosen"]
+    where = f"chosen on {said['selected_on']}"
+    return f"{best['reading']}, base learning rate {best['lr']:g}, {where}"
+
+
+def _chosen(how: str) -> str:
+    return how if how.startswith("given") else f"chosen {how}"
+
+
+def explain_confused(
+    per_class: Record | None, who: str, most: int = 5, width: int | None = None
+) -> str:
+    """The classes that do worst and the pairs that are mixed up most; nothing if nothing is."""
+    if per_class is None or not per_class["confused"]:
+        return ""
+    tested = [one for one in per_class["classes"] if one["accuracy"] is not None]
+    worst = sorted(tested, key=lambda one: one["accuracy"])[:most]
+    hard = ", ".join(f"{one['name']} ({100 * one['accuracy']:.0f} %)" for one in worst)
+    pairs = ", ".join(
+        f"{pair['true']} as {pair['predicted']} ({100 * pair['share']:.0f} %)"
+        for pair in per_class["confused"][:most]
+    )
+    lines = (
+        f"Hardest classes for {who}, {per_class['protocol']}: {hard}.",
+        f"Most confused: {pairs}.",
+    )
+    return "\n".join(_wrapped(line, width) for line in lines)
+
+
+def _wrapped(line: str, width: int | None) -> str:
+    """Broken at blanks that do not tear a number from its sign."""
+    kept = line.replace(" %", "\xa0%").replace(" = ", "\xa0=\xa0")
+    filled = textwrap.fill(
+        kept, width or Console().width, subsequent_indent="  ", break_on_hyphens=False
+    )
+    return filled.replace("\xa0", " ")

@@ -1,0 +1,60 @@
+"""What is to be learnt and tested: two sets of pictures, labels in one numbering."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wessl.data.cache import PictureCache
+from wessl.errors import UserError
+from wessl.evaluate.contestants import Contestant
+from wessl.evaluate.passes import Precision
+from wessl.evaluate.protocol import Labelled
+
+Side = dict[str, Labelled]
+"""Labelled features by reading."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Pictures to learn labels from and pictures to be tested on."""
+
+    train: PictureCache
+    test: PictureCache
+    train_labels: Tensor
+    test_labels: Tensor
+    train_rows: Tensor | None = None
+    test_rows: Tensor | None = None
+    """Which pictures of the caches count; None for all. Both caches may be the same one."""
+
+    @property
+    def classes(self) -> list[str] | None:
+        return self.train.classes
+
+    def features(self, contestant: Contestant, precision: Precision) -> tuple[Side, Side]:
+        """Of the training and of the test pictures; stops at NaN and names the pictures."""
+        train, test = contestant.features(self.train, self.test, precision)
+        sides = []
+        for found, cache, rows, labels, flag in (
+            (train, self.train, self.train_rows, self.train_labels, "--train"),
+            (test, self.test, self.test_rows, self.test_labels, "--test"),
+        ):
+            side = {}
+            for reading, values in found.items():
+                own = values if rows is None else values[rows]
+                _check_finite(own, cache, rows, f"{contestant.name}, {reading} of {flag}")
+                side[str(reading)] = Labelled(own, labels, self.classes)
+            sides.append(side)
+        return sides[0], sides[1]
+
+
+def _check_finite(features: Tensor, cache: PictureCache, rows: Tensor | None, where: str) -> None:
+    # The largest entry of a row is finite when all are, and needs no mask as large as the features.
+    bad = torch.linalg.vector_norm(features, torch.inf, dim=1).isfinite().logical_not()
+    numbers = bad.nonzero().flatten() if rows is None else rows[bad]
+    if len(numbers):
+        some = ", ".join(cache.names[i] for i in numbers[:5].tolist())
+        raise UserError(
+            f"{where}: the encoder gives NaN or infinite features for {len(numbers)} of "
+            f"{len(features)} pictures: {some}{', ...' * (len(numbers) > 5)}"
+        )

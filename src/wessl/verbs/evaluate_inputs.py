@@ -1,0 +1,211 @@
+"""What an evaluation works on: the encoders, and labelled pictures that go together."""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+import tyro
+
+from wessl import plan
+from wessl.data.cache import PictureCache, build_cache
+from wessl.data.sources import FileSource, Source, open_source
+from wessl.data.split_files import split_draws
+from wessl.data.splits import held_out
+from wessl.errors import UserError
+from wessl.evaluate.contestants import Contestant, untrained
+from wessl.evaluate.duplicates import common_pictures
+from wessl.evaluate.feature_store import FeatureStore
+from wessl.evaluate.features import TrainedEncoder, load
+from wessl.evaluate.labels import common_labels
+from wessl.evaluate.progress import bar
+from wessl.evaluate.task import Task
+
+Say = Callable[[str], None]
+HELD_OUT = 0.2
+"""The share of the training pictures that is tested on when no test pictures are given."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure encoders with few labels, many and other datasets; each number with its protocol."""
+
+    run: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Run folders or weights files; several are compared with the first."""
+    train: str | None = None
+    """Labelled pictures to learn from: class folders, or any DATA with labels."""
+    test: str | None = None
+    """Labelled pictures to be tested on; without them, a fifth of --train."""
+    protocols: tuple[str, ...] = ()
+    """1-shot (or any n), 1% (any share), k-NN, linear, linear-fast. Default: what suits --train."""
+    transfer: tuple[str, ...] = ()
+    """Other labelled datasets: food101:PATH, pets:PATH, ..., or a folder with train/ and test/."""
+    also: tuple[str, ...] = ()
+    """Other weights in the same table: ours, or of DINO, MSN, DINOv2, timm, Hugging Face."""
+    splits: tuple[str, ...] = ()
+    """Published lists of labelled pictures (files, or a folder of them), instead of draws."""
+    baselines: bool = True
+    """Raw pixels and an untrained encoder in the same table."""
+    network: Literal["teacher", "student"] = "teacher"
+    """Which of a run's two networks."""
+    device: str = "auto"
+    """auto (all GPUs there are), cpu, cuda or cuda:1."""
+    cache: str | None = None
+    """Where decoded pictures are kept."""
+
+
+def enter(asked: Evaluate, say: Say, quiet: bool) -> Iterator[Contestant]:
+    """The runs, the other weights, and last the baselines."""
+    _check_paths(asked)
+    device = plan.find_device(asked.device)
+    several = asked.device == "auto" and torch.cuda.device_count() > 1
+    devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if several else None
+    first: TrainedEncoder | None = None
+    names = short_names([*asked.run, *asked.also])
+    for i, path in enumerate([*asked.run, *asked.also]):
+        own = i < len(asked.run)
+        encoder = load(path, device, asked.network if own else "teacher")
+        name = names[i] + " (student)" * (own and asked.network == "student")
+        for what, why in sorted(encoder.description.get("left_out", {}).items())[:8]:
+            say(f"{name}: {what} is not used ({why})")
+        for note in encoder.description.get("notes", ()):
+            say(f"{name}: {note}")
+        first = first or encoder
+        takes, wanted = (one.description["channels"] for one in (encoder, first))
+        if takes != wanted:
+            raise UserError(
+                f"{path} takes pictures of {takes} channels and {asked.run[0]} of {wanted}; "
+                "evaluate them in two commands"
+            )
+        store = FeatureStore(Path(path) if Path(path).is_dir() else None)
+        role = "run" if own else "also"
+        yield Contestant(name, role, encoder, store, device, encoder, quiet, devices)
+    if asked.baselines and first is not None:
+        nowhere = FeatureStore(None)
+        yield Contestant("raw pixels", "pixels", None, nowhere, device, first, quiet)
+        random = untrained(first)
+        yield Contestant(
+            "random encoder", "random", random, nowhere, device, random, quiet, devices
+        )
+
+
+def _check_paths(asked: Evaluate) -> None:
+    if not asked.run:
+        raise UserError("give a RUN: a run folder, or a weights file")
+    if asked.network not in ("teacher", "student"):
+        raise UserError(f"--network must be teacher or student, not {asked.network!r}")
+    known: dict[Path, str] = {}
+    for path in (*asked.run, *asked.also):
+        if not Path(path).exists():
+            raise UserError(f"{path} does not exist; give a run folder or a weights file")
+        if (same := known.setdefault(Path(path).resolve(), path)) is not path:
+            raise UserError(f"{same} and {path} are the same; give it once")
+
+
+def short_names(paths: list[str]) -> list[str]:
+    """Their last parts, as many as it takes to tell them apart."""
+    for parts in range(1, 10):
+        names = ["/".join(Path(path).absolute().parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return paths
+
+
+def open_task(asked: Evaluate, contestants: Sequence[Contestant], seed: int, say: Say) -> Task:
+    """Both sets decoded for the encoders' channels and sizes, labels matched by class name."""
+    train = _open(asked.train, "--train", asked, contestants, say)
+    assert train.labels is not None
+    if asked.test is None:
+        rest, tested = held_out(train.labels, HELD_OUT, seed)
+        if not len(tested):
+            raise UserError(
+                f"--train {asked.train} has one picture a class, none to test on; give --test"
+            )
+        say(
+            f"without --test, {len(tested)} of the {len(train)} pictures are held out and tested on"
+        )
+        task = Task(train, train, train.labels[rest], train.labels[tested], rest, tested)
+    else:
+        test = _open(asked.test, "--test", asked, contestants, say)
+        task = Task(train, test, *common_labels(train, test))
+        _check_classes(task, asked)
+        if (train.classes is None) != (test.classes is None):
+            named = "--test" if train.classes is None else "--train"
+            say(f"note: only {named} names its classes; they are matched by number")
+    if twice := common_pictures(task.train, task.test, task.train_rows, task.test_rows):
+        i, j = twice[0]
+        say(
+            f"warning: {len(twice)} of {len(task.test_labels)} test pictures are also among the "
+            f"training pictures ({task.test.names[j]} is {task.train.names[i]}): accuracies are "
+            "too good"
+        )
+    return task
+
+
+def _check_classes(task: Task, asked: Evaluate) -> None:
+    unknown = sorted(set(task.test_labels.tolist()) - set(task.train_labels.tolist()))
+    if not unknown:
+        return
+    # Where names decide, those that only --test has are numbered in its order after --train's.
+    names = list(dict.fromkeys([*(task.classes or ()), *(task.test.classes or ())]))
+    said = [names[i] if i < len(names) else str(i) for i in unknown]
+    raise UserError(
+        f"--test {asked.test} has {len(said)} classes that --train {asked.train} lacks: "
+        f"{', '.join(said[:10])}{', ...' * (len(said) > 10)}"
+    )
+
+
+def _open(
+    data: str | None, flag: str, asked: Evaluate, contestants: Sequence[Contestant], say: Say
+) -> PictureCache:
+    assert data is not None
+    channels = contestants[0].like.description["channels"]
+    source = open_source(data, channels, asked.cache)
+    if source.labels is None and (only := _only_class(source)) is not None:
+        source.labels, source.classes = np.zeros(len(source), np.int64), [only]
+    if source.labels is None:
+        raise UserError(
+            f"{flag} {data} has no labels; give folders named by class, a list with labels, or an "
+            ".npz with `labels`"
+        )
+    if source.note:
+        say(f"{flag}: {source.note}")
+    side = max(256, *(one.like.description["resize"] for one in contestants))
+    with bar(f"decoding {data}", contestants[0].quiet) as progress:
+        cache = build_cache(source, side, asked.cache, progress=progress)
+    if cache.skipped:
+        some = "; ".join(f"{name}: {reason}" for name, reason in cache.skipped[:5])
+        more = f"; and {len(cache.skipped) - 5} more" * (len(cache.skipped) > 5)
+        say(f"{flag}: {len(cache.skipped)} unreadable pictures are left out ({some}{more})")
+    # The source's own: a list's labels may have changed where its pictures have not.
+    cache = copy(cache)
+    cache.labels = torch.from_numpy(source.labels)[cache.source_index.long()]
+    cache.classes = source.classes
+    return cache
+
+
+def _only_class(source: Source) -> str | None:
+    """The name of one class folder that holds all pictures: elsewhere one class is no labels."""
+    if not isinstance(source, FileSource) or not Path(source.location).is_dir():
+        return None
+    tops = {name.partition("/")[0] if "/" in name else "" for name in source.names}
+    return tops.pop() or None if len(tops) == 1 else None
+
+
+def read_splits(asked: Evaluate, task: Task) -> dict[str, list[torch.Tensor]]:
+    """Draws by the name of their protocol, those with the fewest labels first."""
+    if not asked.splits:
+        return {}
+    if task.train_rows is not None:
+        raise UserError("--splits needs --test pictures of their own")
+    files = []
+    for path in asked.splits:
+        inside = sorted(Path(path).rglob("*.txt")) if Path(path).is_dir() else [Path(path)]
+        if not inside:
+            raise UserError(f"--splits {path} holds no .txt files, at any depth")
+        files += inside
+    found = sorted(split_draws(files, task.train).items(), key=lambda item: len(item[1][0]))
+    return {f"{n}-shot" if isinstance(n, int) else n: rows for n, rows in found}

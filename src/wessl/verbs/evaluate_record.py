@@ -1,0 +1,138 @@
+"""What an evaluation leaves in run folders: each run's row, beside what it is compared with."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wessl.data.cache import PictureCache
+from wessl.data.digest import pictures_digest
+from wessl.errors import Failure
+from wessl.evaluate.suite import Row
+from wessl.run import Run
+
+Record = dict[str, Any]
+
+
+def describe(
+    data: str, cache: PictureCache, labels: torch.Tensor, rows: torch.Tensor | None
+) -> Record:
+    """Where pictures and labels came from, and a digest of both that changes with any of them."""
+    digest = hashlib.sha256(f"{pictures_digest(cache)} {cache.classes}".encode())
+    for part in (labels, torch.arange(len(labels)) if rows is None else rows):
+        digest.update(part.long().contiguous().numpy().data)
+    return dict(
+        location=data,
+        pictures=len(labels),
+        classes=len(labels.unique()),
+        unreadable=[name for name, _ in cache.skipped],
+        digest=digest.hexdigest(),
+    )
+
+
+def plain(row: Row, network: str, about: Record) -> Record:
+    """A row for JSON; `about` goes into every result, as an earlier one may come to stand there."""
+    return dict(
+        name=row.name,
+        role=row.role,
+        network=network if row.role == "run" else None,
+        weights=row.weights,
+        results={name: result | about for name, result in row.results.items()},
+    )
+
+
+def save(path: str, own: Record, record: Record) -> None:
+    """A run keeps its own row, the baselines and the others; other protocols of the same weights on
+    the same pictures stay."""
+    # Beside other runs its name may have been a longer one.
+    name = Path(path).absolute().name + " (student)" * (own["network"] == "student")
+    others = [row for row in record["rows"] if row["role"] != "run"]
+    gains = [
+        one | dict(base=name)
+        for one in record["differences"]
+        if one["base"] == own["name"] and one["name"] in {row["name"] for row in others}
+    ]
+    mine = record | dict(rows=[own | dict(name=name), *others], differences=gains)
+    about = [record[side]["digest"] for side in ("train", "test")] + [own["network"]]
+    key = hashlib.sha256(" ".join(about).encode()).hexdigest()[:8]
+    keep(path, f"evaluation-{key}", lambda before: _merged(mine, before))
+
+
+def save_transfer(path: str, weights: str | None, results: Record, about: Record) -> None:
+    """Other datasets of the same weights stay."""
+
+    def merged(before: Record) -> Record:
+        known = before.get("results", {}) if before.get("weights") == weights else {}
+        return about | dict(kind="transfer", weights=weights, results=known | results)
+
+    keep(path, "transfer", merged)
+
+
+def keep(path: str, name: str, merged: Callable[[Record], Record]) -> None:
+    """Writes `merged(what was there)` into a run's results; weights in a file have none."""
+    if not Path(path).is_dir():
+        return
+    run = Run(path)
+    try:
+        before = json.loads((run.results / f"{name}.json").read_text())
+    except (OSError, ValueError):  # absent or damaged
+        before = {}
+    try:
+        run.save_result(name, merged(before if isinstance(before, dict) else {}))
+    except OSError as error:
+        raise Failure(f"the results above are not kept: {error}") from error
+
+
+def _merged(record: Record, before: Record) -> Record:
+    """Keeps what an earlier evaluation found by other protocols for the same weights."""
+    old = {row["name"]: row for row in before.get("rows", ())}
+    own = record["rows"][0]
+    if old.get(own["name"], {}).get("weights") != own["weights"]:
+        return record
+    rows = [_joined(row, old.pop(row["name"], {}), own["results"]) for row in record["rows"]]
+    rows += [_joined(row | dict(results={}), row, own["results"]) for row in old.values()]
+    rows = [row for row in rows if row["results"]]
+    there = dict.fromkeys([*before.get("columns", ()), *record["columns"]])
+    columns = [name for name in there if any(name in row["results"] for row in rows)]
+    merged = record | dict(rows=rows, columns=columns)
+    merged["differences"] = _differences(record, before, rows)
+    was, now = before.get("per_class"), record["per_class"]
+    if was and (now is None or (was.get("few_labels") and not now["few_labels"])):
+        merged["per_class"] = was
+    return merged
+
+
+def _joined(row: Record, old: Record, fresh: Record) -> Record:
+    """A row with those old results that may stand beside the fresh ones of the run's own row."""
+    if not old or old["weights"] != row["weights"]:
+        return row
+    kept = {
+        name: result
+        for name, result in old["results"].items()
+        if name not in fresh or result["protocol"] == fresh[name]["protocol"]
+    }
+    return row | dict(results=kept | row["results"])
+
+
+def _differences(record: Record, before: Record, rows: list[Record]) -> list[Record]:
+    """Earlier ones stay while both numbers they are of do."""
+    by_pair = {(one["name"], one["base"]): one for one in before.get("differences", ())}
+    was = {row["name"]: row["results"] for row in before["rows"]}
+    now = {row["name"]: row["results"] for row in rows}
+    found = {(one["name"], one["base"]): one for one in record["differences"]}
+    for (name, base), one in by_pair.items():
+        kept = {
+            column: gain
+            for column, gain in one["results"].items()
+            if all(
+                column in now.get(of, {}) and was[of].get(column) == now[of][column]
+                for of in (name, base)
+            )
+        }
+        fresh = found.get((name, base), one | dict(results={}))
+        if kept or fresh["results"]:
+            found[name, base] = fresh | dict(results=kept | fresh["results"])
+    return list(found.values())

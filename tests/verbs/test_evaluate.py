@@ -1,0 +1,430 @@
+"""Evaluation as a user asks for it: run folders, class folders, lists, flags and mistakes."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from sklearn.datasets import load_digits
+
+import wessl
+from wessl.cli import main
+from wessl.errors import Failure, UserError
+
+TRAIN, TEST = "builtin://digits/train", "builtin://digits/test"
+SMALL = {"heads.count": 2, "codes": 16, "hidden_dim": 32, "quiet": True}
+NAMES = [f"d{digit}" for digit in range(10)]
+QUICK = dict(device="cpu", draws=3, baselines=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WESSL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    return wessl.pretrain(TEST, folder / "run", "dino-star-ent", device="cpu", epochs=1, **SMALL)
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """The trained run, free to be written to."""
+    return wessl.Run(shutil.copytree(trained.path, tmp_path / "run"))
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Class folders: 6 training and 4 test pictures of each digit, named as ImageNet's are."""
+    data = load_digits()
+    for name, part in (("train", slice(0, 6)), ("test", slice(6, 10))):
+        for digit in range(10):
+            home = tmp_path / "data" / name / NAMES[digit]
+            home.mkdir(parents=True)
+            for i, image in enumerate(data.images[data.target == digit][part]):
+                pixels = (image * 255 / 16).astype(np.uint8)
+                Image.fromarray(pixels).save(home / f"{NAMES[digit]}_{i}.png")
+    return tmp_path / "data"
+
+
+def command(capsys, *words):
+    """Exit code and what was printed, out and err."""
+    with pytest.raises(SystemExit) as left:
+        main(["evaluate", *map(str, words)])
+    return left.value.code, *capsys.readouterr()
+
+
+def results_of(run):
+    (path,) = run.results.glob("evaluation-*.json")
+    return json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
+
+
+def test_the_command_prints_one_table_and_keeps_every_number_with_its_protocol(run, capsys):
+    words = ["--train", TRAIN, "--test", TEST, "--draws", 3, "--device", "cpu"]
+    code, printed, _ = command(capsys, run.path, *words)
+    assert code == 0
+    for text in (
+        "1-shot",
+        "linear-fast",
+        "raw pixels",
+        "random encoder",
+        "Hardest classes for run",
+    ):
+        assert text in printed
+    record = results_of(run)
+    assert [row["role"] for row in record["rows"]] == ["run", "pixels", "random"]
+    assert record["columns"] == ["1-shot", "2-shot", "5-shot", "k-NN", "linear-fast"]
+    own = record["rows"][0]
+    assert (
+        len(own["weights"]) == len(record["train"]["digest"]) == len(record["test"]["digest"]) == 64
+    )
+    for name, result in own["results"].items():
+        low, high = result["interval"]
+        assert low <= result["accuracy"] <= high
+        assert result["protocol"]["name"] == name
+        assert result["versions"]["torch"] == torch.__version__
+        assert result["command"] == record["command"]
+    five = own["results"]["5-shot"]
+    assert five["draws"] == len(five["per_draw"]) == len(five["strength"]) == 3
+    assert five["sd"] == pytest.approx(np.std(five["per_draw"], ddof=1))
+    assert own["results"]["linear-fast"]["draws"] == 1
+    assert record["per_class"]["protocol"] == "5-shot"
+    assert np.shape(record["per_class"]["confusion"]) == (10, 10)
+    gain = record["differences"][0]
+    assert (gain["name"], gain["base"]) == ("raw pixels", "run")
+    assert set(gain["results"]) == set(record["columns"])
+
+
+def test_other_protocols_are_added_and_other_weights_replace_all(run):
+    wessl.evaluate(run, TRAIN, TEST, ["1-shot"], device="cpu", draws=3)
+    wessl.evaluate(run, TRAIN, TEST, ["k-NN"], **QUICK)
+    record = results_of(run)
+    assert record["columns"] == ["1-shot", "k-NN"]
+    assert [set(row["results"]) for row in record["rows"]] == [
+        {"1-shot", "k-NN"},
+        {"1-shot"},
+        {"1-shot"},
+    ]
+    assert set(record["differences"][0]["results"]) == {"1-shot"}
+    assert record["per_class"]["protocol"] == "1-shot"  # of few labels, rather than of all
+    wessl.evaluate(run, TRAIN, TEST, ["1-shot"], select="test", **QUICK)
+    record = results_of(run)  # what was measured by another protocol may not stand beside it
+    assert "optimistic" in record["rows"][0]["results"]["1-shot"]["protocol"]["strength_chosen"]
+    assert len(record["rows"]) == 1
+    assert record["differences"] == []
+    weights = load_file(run.path / "encoder.safetensors")
+    save_file(
+        {name: 1.5 * tensor for name, tensor in weights.items()}, run.path / "encoder.safetensors"
+    )
+    wessl.evaluate(run, TRAIN, TEST, ["2-shot"], **QUICK)
+    assert results_of(run)["columns"] == ["2-shot"]
+
+
+def test_a_damaged_result_is_written_anew(run):
+    wessl.evaluate(run, TRAIN, TEST, ["k-NN"], **QUICK)
+    (path,) = run.results.glob("evaluation-*.json")
+    path.write_text("{")
+    wessl.evaluate(run, TRAIN, TEST, ["k-NN"], **QUICK)
+    assert results_of(run)["columns"] == ["k-NN"]
+
+
+def test_several_runs_and_other_weights_stand_in_one_table_and_each_run_keeps_its_own(
+    run, tmp_path, capsys
+):
+    other = wessl.Run(shutil.copytree(run.path, tmp_path / "elsewhere" / "run"))
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    for name in ("encoder.safetensors", "encoder.json"):
+        shutil.copy(run.path / name, weights)
+    also = weights / "encoder.safetensors"
+    words = ["--train", TRAIN, "--test", TEST, "--protocols", "1-shot", "--draws", "3"]
+    code, printed, _ = command(
+        capsys, run.path, other.path, "--also", also, *words, "--device", "cpu"
+    )
+    assert code == 0
+    flat = " ".join(printed.split())
+    assert "elsewhere/run" in flat
+    assert "+0.0 ±" in flat
+    for one in (run, other):
+        record = results_of(one)
+        assert [row["role"] for row in record["rows"]] == ["run", "also", "pixels", "random"]
+        assert record["rows"][0]["name"] == "run"
+        assert {gain["base"] for gain in record["differences"]} == {"run"}
+        assert record["differences"][0]["results"]["1-shot"]["difference"] == 0
+    wessl.evaluate(run, TRAIN, TEST, ["k-NN"], **QUICK)  # alone its name was shorter
+    assert results_of(run)["columns"] == ["1-shot", "k-NN"]
+
+
+def test_a_weights_file_alone_is_measured_like_its_run(run, tmp_path):
+    found = wessl.evaluate(run, TRAIN, TEST, ["k-NN", "2-shot"], **QUICK)
+    for name in ("encoder.safetensors", "encoder.json"):
+        shutil.copy(run.path / name, tmp_path)
+    alone = wessl.evaluate(
+        tmp_path / "encoder.safetensors", TRAIN, TEST, ["k-NN", "2-shot"], **QUICK
+    )
+    assert not (tmp_path / "results").exists()
+    rows = [one["rows"][0] for one in (found, alone)]
+    assert rows[0]["weights"] == rows[1]["weights"]
+    for name in ("k-NN", "2-shot"):
+        assert rows[0]["results"][name]["accuracy"] == rows[1]["results"][name]["accuracy"]
+
+
+def test_python_returns_plain_values(run):
+    found = wessl.evaluate(str(run.path), TRAIN, TEST, ["knn", "1-shot"], **QUICK)
+    again = json.loads(json.dumps(found, allow_nan=False))
+    assert again == found
+    assert found["columns"] == ["k-NN", "1-shot"]
+
+
+def test_the_student_is_another_row_in_another_file(run):
+    wessl.evaluate(run, TRAIN, TEST, ["k-NN"], **QUICK)
+    found = wessl.evaluate(run, TRAIN, TEST, ["k-NN"], network="student", **QUICK)
+    assert found["rows"][0]["name"] == "run (student)"
+    kept = [json.loads(p.read_text())["rows"][0] for p in run.results.glob("evaluation-*.json")]
+    assert {row["network"] for row in kept} == {"teacher", "student"}
+    assert len({row["weights"] for row in kept}) == 2
+
+
+def test_the_linear_protocols_run_with_and_without_test_pictures(run, folders):
+    for test in (folders / "test", None):
+        found = wessl.evaluate(
+            run, folders / "train", test, ["linear", "linear-fast"], linear_epochs=2, device="cpu"
+        )
+        rows = {row["role"]: row["results"] for row in found["rows"]}
+        assert set(rows["run"]) == {"linear", "linear-fast"}
+        assert set(rows["pixels"]) == {"linear-fast"}  # raw pixels have no crops to encode
+        protocol = rows["run"]["linear"]["protocol"]
+        assert protocol["test_pictures"] == (40 if test else 10)
+
+
+def test_without_test_pictures_a_stratified_fifth_is_held_out(run, folders):
+    found = wessl.evaluate(run, folders / "train", protocols=["k-NN", "1-shot"], **QUICK)
+    assert (found["train"]["pictures"], found["test"]["pictures"]) == (50, 10)
+    assert found["test"]["classes"] == 10
+    assert found["train"]["digest"] != found["test"]["digest"]
+    assert any("held out" in note for note in found["notes"])
+    other = wessl.evaluate(run, folders / "train", protocols=["k-NN"], seed=1, **QUICK)
+    assert other["test"]["digest"] != found["test"]["digest"]  # other pictures, another file
+    assert len(list(run.results.glob("evaluation-*.json"))) == 2
+
+
+def test_classes_are_matched_by_name_when_test_has_fewer(run, folders):
+    whole = wessl.evaluate(run, folders / "train", folders / "test", ["5-shot"], **QUICK)
+    for name in ("d0", "d4"):
+        shutil.rmtree(folders / "test" / name)
+    part = wessl.evaluate(run, folders / "train", folders / "test", ["5-shot"], **QUICK)
+    assert (part["train"]["classes"], part["test"]["classes"]) == (10, 8)
+    before, after = (
+        {one["name"]: one["accuracy"] for one in found["per_class"]["classes"]}
+        for found in (whole, part)
+    )
+    assert after["d0"] is after["d4"] is None
+    assert all(after[name] == before[name] for name in NAMES if name not in ("d0", "d4"))
+
+
+def test_unknown_classes_in_test_are_named(run, folders):
+    (folders / "test" / "d3").rename(folders / "test" / "aardvark")
+    with pytest.raises(UserError, match=r"has 1 classes that --train .* lacks: aardvark$"):
+        wessl.evaluate(run, folders / "train", folders / "test", **QUICK)
+
+
+def test_one_test_picture_of_one_class_is_enough(run, folders):
+    for path in sorted((folders / "test").rglob("*.png"))[1:]:
+        path.unlink()
+    found = wessl.evaluate(run, folders / "train", folders / "test", **QUICK)
+    assert found["test"] | dict(digest="") == found["test"] | dict(pictures=1, classes=1, digest="")
+    for result in found["rows"][0]["results"].values():
+        low, high = result["interval"]
+        assert high - low > 0.5
+
+
+def test_two_classes_are_enough(run, folders):
+    for side in ("train", "test"):
+        for name in NAMES[2:]:
+            shutil.rmtree(folders / side / name)
+    found = wessl.evaluate(run, folders / "train", folders / "test", **QUICK)
+    assert found["columns"] == ["1-shot", "2-shot", "5-shot", "k-NN", "linear-fast"]
+
+
+def test_too_few_labels_are_refused_by_the_class_name(run, folders):
+    for path in sorted((folders / "train" / "d7").iterdir())[2:]:
+        path.unlink()
+    with pytest.raises(UserError, match="class 'd7' has 2 pictures, fewer than 5 shots"):
+        wessl.evaluate(run, folders / "train", folders / "test", ["1-shot", "5-shot"], **QUICK)
+    found = wessl.evaluate(run, folders / "train", folders / "test", **QUICK)
+    assert found["columns"] == ["1-shot", "2-shot", "k-NN", "linear-fast"]
+
+
+def test_pictures_in_both_sets_are_warned_of(run, folders, capsys):
+    shutil.copy(folders / "train/d2/d2_1.png", folders / "test/d2/copy.png")
+    words = ["--train", folders / "train", "--test", folders / "test", "--protocols", "k-NN"]
+    code, _, said = command(capsys, run.path, *words, "--device", "cpu")
+    assert code == 0
+    assert "1 of 41 test pictures are also among the training pictures" in said
+    assert "d2/copy.png is d2/d2_1.png" in said
+    assert any("too good" in note for note in results_of(run)["notes"])
+
+
+def test_copies_within_one_folder_are_warned_of_too(run, folders):
+    for digit in NAMES:
+        for i in range(6):
+            shutil.copy(
+                folders / f"train/{digit}/{digit}_{i}.png", folders / f"train/{digit}/copy{i}.png"
+            )
+    found = wessl.evaluate(run, folders / "train", protocols=["k-NN"], **QUICK)
+    assert any("also among the training pictures" in note for note in found["notes"])
+
+
+def test_unreadable_pictures_are_left_out_and_named(run, folders):
+    (folders / "train/d1/d1_3.png").write_bytes(b"no picture")
+    found = wessl.evaluate(run, folders / "train", folders / "test", ["5-shot", "k-NN"], **QUICK)
+    assert found["train"]["pictures"] == 59
+    assert found["train"]["unreadable"] == ["d1/d1_3.png"]
+    assert any("1 unreadable" in note and "d1/d1_3.png" in note for note in found["notes"])
+
+
+def test_test_pictures_may_have_other_sizes_and_colours(run, folders):
+    for path in (folders / "test").rglob("*.png"):
+        picture = Image.open(path).convert("RGB").resize((30, 40), Image.Resampling.BICUBIC)
+        picture.save(path)
+    found = wessl.evaluate(run, folders / "train", folders / "test", device="cpu", draws=3)
+    assert [row["role"] for row in found["rows"]] == ["run", "pixels", "random"]
+    assert found["rows"][1]["results"]["k-NN"]["accuracy"] > 0.5
+
+
+def test_changed_labels_of_a_list_count_though_its_pictures_did_not_change(run, folders, tmp_path):
+    def write(labels):
+        lines = [
+            f"{path}\t{labels[path.parent.name]}"
+            for path in sorted((folders / "train").rglob("*.png"))
+        ]
+        (tmp_path / "train.txt").write_text("\n".join(lines))
+
+    own = {name: name for name in NAMES}
+    write(own)
+    first = wessl.evaluate(run, tmp_path / "train.txt", folders / "test", ["k-NN"], **QUICK)
+    write(own | dict(d1="d8", d8="d1"))
+    second = wessl.evaluate(run, tmp_path / "train.txt", folders / "test", ["k-NN"], **QUICK)
+    assert first["train"]["digest"] != second["train"]["digest"]
+    before, after = (found["rows"][0]["results"]["k-NN"]["accuracy"] for found in (first, second))
+    assert after < before
+
+
+def test_published_lists_take_the_place_of_draws(run, folders):
+    lists = folders / "lists"
+    lists.mkdir()
+    for draw in (1, 2, 3):
+        for shots in (1, 2):
+            names = [f"{n}_{i}.JPEG" for n in NAMES for i in range(draw - 1, draw - 1 + shots)]
+            name = "3imgs_class.txt" if (draw, shots) == (3, 2) else f"{shots}shot{draw}.txt"
+            (lists / name).write_text("\n".join(names))
+    found = wessl.evaluate(run, folders / "train", folders / "test", splits=lists, **QUICK)
+    assert found["columns"] == ["1-shot", "2-shot", "k-NN", "linear-fast"]
+    for shots in (1, 2):
+        result = found["rows"][0]["results"][f"{shots}-shot"]
+        assert result["draws"] == 3
+        assert result["protocol"]["drawn"] == "given lists"
+        assert result["protocol"]["labelled_pictures"] == [10 * shots]
+    with pytest.raises(UserError, match="--splits needs --test"):
+        wessl.evaluate(run, folders / "train", splits=lists, **QUICK)
+    (lists / "1shot1.txt").write_text("d1_77.JPEG\n")
+    with pytest.raises(UserError, match="d1_77"):
+        wessl.evaluate(
+            run, folders / "train", folders / "test", splits=[lists / "1shot1.txt"], **QUICK
+        )
+
+
+def test_settings_reach_the_protocols(run, folders):
+    sides = folders / "train", folders / "test"
+    options = dict(strength="sum", features="raw", use_strength=0.3, seed=5)
+    found = wessl.evaluate(run, *sides, ["2-shot", "50%"], **options, **QUICK)
+    for name in ("2-shot", "50%"):
+        result = found["rows"][0]["results"][name]
+        said = result["protocol"]
+        assert (said["strength_on"], said["features"]) == ("sum loss", "as they are")
+        assert said["drawn"] == "stratified, nested, seed 5"
+        assert result["strength"] == [0.3] * 3
+        assert said["strength_chosen"] == "given beforehand"
+    assert found["settings"]["use_strength"] == 0.3
+
+
+def test_transfer_datasets_have_a_table_and_a_file_of_their_own(run, folders, capsys):
+    code, printed, _ = command(capsys, run.path, "--transfer", folders, "--device", "cpu")
+    assert code == 0
+    assert "Transfer: accuracy in %" in printed
+    kept = json.loads((run.results / "transfer.json").read_text())
+    assert kept["kind"] == "transfer"
+    assert len(kept["weights"]) == 64
+    (result,) = kept["results"].values()
+    assert 0 <= result["accuracy"] <= 1
+    assert result["versions"]
+    assert not list(run.results.glob("evaluation-*.json"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "give --train"),
+        (["--test", TEST], "give --train"),
+        (["--train", "nowhere"], "nowhere does not exist"),
+        (["--train", TRAIN, "--protocols", "3-shots"], "--protocols '3-shots' is unknown"),
+        (["--train", TRAIN, "--draws", "0"], "--draws must be 1 or more"),
+        (["--train", TRAIN, "--use-strength", "-1"], "--use-strength must be a number above 0"),
+        (["--train", TRAIN, "--also", "gone.pth"], "gone.pth does not exist"),
+        (["--train", TRAIN, "--device", "tpu"], "--device 'tpu' is not a device"),
+        (["--train", TRAIN, "--protocols", "500-shot"], "fewer than 500 shots"),
+    ],
+)
+def test_mistakes_are_told_in_words_before_any_work(run, capsys, words, said):
+    code, _, errors = command(capsys, run.path, *words)
+    assert code == 2
+    assert said in errors
+    assert "Traceback" not in errors
+    assert not list(run.results.glob("evaluation-*.json"))
+
+
+def test_no_run_an_unfinished_one_or_one_given_twice_is_refused(run, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    for paths, said in (
+        ([], "give a RUN"),
+        ([tmp_path / "empty"], "holds no finished encoder"),
+        ([run.path, f"{run.path}/../run"], "are the same"),
+    ):
+        code, _, errors = command(capsys, *paths, "--train", TRAIN, "--device", "cpu")
+        assert code == 2
+        assert said in errors
+
+
+def test_pictures_without_labels_are_refused_by_their_flag(run, folders):
+    flat = folders / "flat"
+    flat.mkdir()
+    for i, path in enumerate(sorted((folders / "test").rglob("*.png"))):
+        shutil.copy(path, flat / f"{i}.png")
+    for sides, flag in (((flat, None), "--train"), ((folders / "train", flat), "--test")):
+        with pytest.raises(UserError, match=f"{flag} .*flat has no labels; give folders named"):
+            wessl.evaluate(run, *sides, **QUICK)
+
+
+def test_misspelt_settings_in_python_are_refused(run):
+    with pytest.raises(UserError, match="unknown setting 'selct'; known are draws"):
+        wessl.evaluate(run, TRAIN, TEST, selct="test")
+    with pytest.raises(UserError, match="select must be val or test"):
+        wessl.evaluate(run, TRAIN, TEST, select="tset")
+    with pytest.raises(UserError, match="--network must be teacher or student"):
+        wessl.evaluate(run, TRAIN, TEST, network="both")
+
+
+def test_the_table_is_printed_even_where_results_cannot_be_written(run, capsys):
+    shutil.rmtree(run.results, ignore_errors=True)
+    run.results.write_text("a file where the folder should be")
+    words = ["--train", TRAIN, "--test", TEST, "--protocols", "k-NN", "--device", "cpu"]
+    code, printed, errors = command(capsys, run.path, *words)
+    assert code == Failure.exit_code
+    assert "k-NN" in printed
+    assert "the results above are not kept" in errors
