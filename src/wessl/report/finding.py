@@ -1,0 +1,145 @@
+"""The sentence at the top of the page: what a hurried reader should take away."""
+
+import math
+from collections.abc import Sequence
+
+from wessl.report.markup import finite, percent
+from wessl.report.measured import Measured, Row, collect, paired_error
+from wessl.report.seeds import Method, gain, methods
+from wessl.report.story import Story
+from wessl.report.words import count
+
+
+def finding_words(stories: Sequence[Story]) -> str:
+    """The sentence a hurried reader should take away."""
+    if len(stories) > 1:
+        return compared_words(stories)
+    story = stories[0]
+    if story.troubles:
+        more = len(story.troubles) - 1
+        rest = f" {count(more, 'other finding')} below." if more else ""
+        return f"Something is wrong: {story.troubles[-1].words}{rest}"
+    sentences = [progress_words(story), knn_words(story) or loss_words(story), test_words(story)]
+    return " ".join(filter(None, sentences)) or "This run has recorded nothing yet."
+
+
+def progress_words(story: Story) -> str:
+    done = story.steps
+    if done and done[0] < done[1]:
+        return f"Unfinished: {100 * done[0] / done[1]:.0f} % of the steps are done."
+    return ""
+
+
+def knn_words(story: Story) -> str:
+    known = knn_points(story)
+    if not known:
+        return ""
+    if len(known) == 1:
+        return f"k-NN accuracy is {percent(known[0][1])} after {known[0][0]:.3g} epochs."
+    (early, first), (late, last) = known[0], known[-1]
+    verb = "rose" if last > first else "fell"
+    if abs(last - first) < 0.002:
+        return f"k-NN accuracy stayed at {percent(last)}, from {early:.3g} to {late:.3g} epochs."
+    return (
+        f"k-NN accuracy {verb} from {percent(first)} after {count_epochs(early)} "
+        f"to {percent(last)} after {count_epochs(late)}."
+    )
+
+
+def count_epochs(epochs: float) -> str:
+    return f"{epochs:.3g} epoch{'s' * (epochs != 1)}"
+
+
+def knn_points(story: Story) -> list[tuple[float, float]]:
+    points = [(finite(row.get("epoch")), finite(row["probe"].get("knn"))) for row in story.probes]
+    return [(x, y) for x, y in points if x is not None and y is not None]
+
+
+def loss_words(story: Story) -> str:
+    losses = [loss for row in story.rows if (loss := finite(row.get("loss"))) is not None]
+    if not losses:
+        return ""
+    codes = finite(story.rows[-1].get("codes"))
+    scale = f" (uniform guessing: {math.log(codes):.2f})" if codes and codes > 1 else ""
+    return (
+        f"The loss went from {losses[0]:.2f} to {losses[-1]:.2f}{scale}; without labels nothing "
+        "here says yet how good the features are."
+    )
+
+
+def test_words(story: Story) -> str:
+    """The first column of the run's first evaluation, beside what it should beat."""
+    for measured in collect([story]):
+        accuracies = {row.role: row.accuracy(measured.main) for row in measured.rows}
+        own = accuracies.get("run")
+        if own is None:
+            continue
+        names = {"pixels": "raw pixels", "random": "an untrained encoder"}
+        others = {names[r]: a for r, a in accuracies.items() if r in names and a is not None}
+        against = " and ".join(f"{percent(a)} for {name}" for name, a in others.items())
+        beaten = [name for name, a in others.items() if own <= a]
+        return (
+            f"{measured.main} accuracy on the test pictures is {percent(own)}"
+            + (f", against {against}" if against else "")
+            + (f": not better than {' or '.join(beaten)}." if beaten else ".")
+        )
+    return ""
+
+
+def compared_words(stories: Sequence[Story]) -> str:
+    troubled = [story.name for story in stories if story.troubles]
+    warning = f" Something is wrong in {', '.join(troubled)}: see below." if troubled else ""
+    for measured in collect(stories):
+        scores = [
+            (a, row) for row in measured.runs if (a := row.accuracy(measured.main)) is not None
+        ]
+        if len(scores) == len(stories):
+            words = best_method(measured, methods(measured, stories))
+            return (words or best_run(measured, scores)) + warning
+    ends = [(points[-1][1], s.name) for s in stories if (points := knn_points(s))]
+    if len(ends) == len(stories):
+        (best, name), (second, other) = sorted(ends, key=lambda end: -end[0])[:2]
+        return f"k-NN accuracy at the end is {gap(name, best, other, second)}.{warning}"
+    return f"{len(stories)} runs side by side; not all were measured alike.{warning}"
+
+
+def best_method(measured: Measured, found: Sequence[Method]) -> str:
+    """Of methods trained from several seeds, the best mean and how far it is from the first, the
+    base of the comparison, or from the next best if it is the first; nothing for fewer than two."""
+    if len(found) < 2:
+        return ""
+    column = measured.main
+    means = [(mean[0], method) for method in found if (mean := method.mean(column))]
+    (best, first), runner_up = sorted(means, key=lambda pair: -pair[0])[:2]
+    second, other = runner_up if first is means[0][1] else means[0]
+    error = (gain(first, other, column) or (0.0, None))[1]
+    spread = "" if error is None else f" (± {100 * error:.1f} over the seeds)"
+    words = gap(first.name, best, other.name, second)
+    return f"Mean {column} accuracy on the test pictures is {words}{spread}." + unbeaten(
+        measured, best
+    )
+
+
+def best_run(measured: Measured, scores: list[tuple[float, Row]]) -> str:
+    (best, first), (second, other) = sorted(scores, key=lambda pair: -pair[0])[:2]
+    column = measured.main
+    error = paired_error(first.of(column), other.of(column))
+    spread = "" if error is None else f" (± {100 * error:.1f} over the draws)"
+    words = gap(first.name, best, other.name, second)
+    return f"{column} accuracy on the test pictures is {words}{spread}." + unbeaten(measured, best)
+
+
+def unbeaten(measured: Measured, best: float) -> str:
+    better = [
+        f"{row.name}, {percent(a)}"
+        for row in measured.rows
+        if row.role != "run" and (a := row.accuracy(measured.main)) is not None and a >= best
+    ]
+    return f" That is no more than {' or '.join(better)}." if better else ""
+
+
+def gap(name: str, best: float, other: str, second: float) -> str:
+    if best - second < 0.0005:
+        return f"the same for {name} and {other}, {percent(best)}"
+    points = f"{100 * (best - second):.1f} points"
+    return f"highest for {name}, {percent(best)}: {points} more than for {other}"

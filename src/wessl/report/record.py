@@ -1,0 +1,112 @@
+"""How it was made: health, automatic choices, commands, settings and versions."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from wessl.report.markup import MISSING, Markup, command, join, tag
+from wessl.report.story import State, Story, listed, part
+from wessl.report.words import count
+
+CHECKED = (
+    "collapse onto few codes, uniform predictions, heads without weight, shrinking features and "
+    "NaN gradients"
+)
+
+
+def health(stories: Sequence[Story]) -> Markup:
+    several = len(stories) > 1
+    items = []
+    for story in stories:
+        name = tag("b", f"{story.name}: ") if several else None
+        for finding in story.findings:
+            over = " It passed later." if finding.over else ""
+            kind = "passed" if finding.over else "trouble"
+            items.append(tag("li", name, finding.words, over, class_=kind))
+        items += [
+            tag("li", name, f"Result not shown: {w}", class_="trouble") for w in story.unreadable
+        ]
+    clean = [story for story in stories if not story.findings]
+    words = None
+    if clean:
+        names = f" in {', '.join(s.name for s in clean)}" if len(clean) < len(stories) else ""
+        short = all(len(story.rows) < 3 for story in clean)
+        caution = " (hardly enough rows to tell)" if short else ""
+        words = tag("p", f"Nothing suspicious was found{names}{caution}. Looked for: {CHECKED}.")
+    return join([tag("ul", items, class_="health") if items else None, words])
+
+
+def choices(stories: Sequence[Story]) -> Markup | None:
+    blocks = []
+    for story in stories:
+        made = listed(story.header, "choices")
+        if not made:
+            continue
+        rows = [
+            tag(
+                "tr",
+                tag("th", tag("code", str(c.get("setting", "?"))), scope="row"),
+                tag("td", _value(c.get("value"))),
+                tag("td", "⚠ " * bool(c.get("warning")), str(c.get("reason", ""))),
+            )
+            for c in made
+        ]
+        forced = sum(bool(c.get("warning")) for c in made)
+        gave = f", {forced} that gave way (⚠)" if forced else ""
+        title = f"{count(len(made), 'automatic choice')}{gave}"
+        if len(stories) > 1:
+            title = f"{story.name}: {title}"
+        table = tag("table", tag("tbody", rows), class_="plain choices")
+        inside = tag("div", table, class_="scroll")
+        blocks.append(tag("details", tag("summary", title), inside, class_="part"))
+    return join(blocks) if blocks else None
+
+
+def made(stories: Sequence[Story]) -> Markup:
+    several = len(stories) > 1
+    parts: list[Any] = [choices(stories)]
+    for story in stories:
+        versions = ", ".join(f"{k} {v}" for k, v in part(story.header, "versions").items())
+        place = tag("code", str(story.path))
+        inside = [
+            command(str(story.header.get("command", "(not recorded)"))),
+            tag("p", f"Versions: {versions or 'not recorded'}. Folder: ", place, class_="note"),
+        ]
+        config = tag("pre", tag("code", json.dumps(story.config, indent=2, ensure_ascii=False)))
+        title = f"{story.name}: all settings" if several else "All settings"
+        parts += [tag("h3", story.name) if several else None, inside,
+                  tag("details", tag("summary", title), config, class_="part")]  # fmt: skip
+    return join(parts)
+
+
+def differing(stories: Sequence[Story]) -> Markup | None:
+    """The settings in which runs differ: what a comparison is about."""
+    flat = [_flat(story.config) for story in stories]
+    names = dict.fromkeys(name for one in flat for name in one)
+    rows = [
+        tag("tr", tag("th", tag("code", name), scope="row"),
+            [tag("td", _value(one.get(name))) for one in flat])
+        for name in names
+        if len({_value(one.get(name)) for one in flat}) > 1
+    ]  # fmt: skip
+    if not rows:
+        return tag("p", "All settings are the same.")
+    head = tag("tr", tag("th", ""), [tag("th", s.name, scope="col") for s in stories])
+    table = tag("table", tag("thead", head), tag("tbody", rows), class_="plain")
+    title = tag("summary", f"{count(len(rows), 'setting')} differ{'s' * (len(rows) == 1)}")
+    inside = tag("div", table, class_="scroll")
+    return tag("details", title, inside, class_="part", open=len(rows) <= 12)
+
+
+def _flat(config: State, prefix: str = "") -> State:
+    found: State = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        found |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return found
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return MISSING
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,181 @@
+"""How good the features are: accuracies with their intervals, and differences between runs."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wessl.report.charts import look
+from wessl.report.confusion import per_class
+from wessl.report.markup import MINUS, Markup, absent, finite, join, number, tag
+from wessl.report.measured import Measured, Row, collect, paired_error, transferred
+from wessl.report.seeds import methods, over_seeds
+from wessl.report.story import State, Story, part
+from wessl.report.words import count
+
+
+def accuracy(stories: Sequence[Story]) -> Markup:
+    measured = collect(stories)
+    without = [s for s in stories if not s.of_kind("evaluation")]
+    parts: list[Any] = []
+    for one in measured:
+        repeated = methods(one, stories)
+        singly = join([table(one), differences(one)])
+        if repeated:
+            title = tag("summary", "Run by run")
+            singly = tag("details", title, singly, class_="part")
+        parts += [places(one), over_seeds(one, repeated), singly, protocols(one)]
+    elsewhere = transferred(stories)
+    parts += [join([tag("h3", "On other datasets"), table(one)]) for one in elsewhere]
+    parts.append(per_class(stories))
+    if without:
+        words = "Not measured yet." if len(without) == len(stories) else "Not all were measured."
+        more = " This command adds few-shot, k-NN and linear accuracy, from labelled pictures in "
+        calls = (
+            f"wessl evaluate {shlex.quote(str(s.path))} --train DIR --test DIR" for s in without
+        )
+        parts.append(absent(f"{words}{more}one folder a class:", calls))
+    return join(parts)
+
+
+def places(measured: Measured) -> Markup:
+    (train, labels), (test, tested) = map(_place, (measured.train, measured.test))
+    meaning = (
+        "Accuracy in %; beneath each, its 95 % interval over other draws of labels and other test "
+        "pictures."
+    )
+    where = ("Labels from ", train, f" ({labels}), tested on ", test, f" ({tested}). ")
+    return tag("p", where, meaning)
+
+
+def _place(side: State) -> tuple[Markup, str]:
+    pictures = count(side.get("pictures"), "picture")
+    classes = count(side.get("classes"), "class", "classes")
+    return tag("code", str(side.get("location", "?"))), f"{pictures}, {classes}"
+
+
+def table(measured: Measured) -> Markup:
+    scales = {column: Scale.of(measured, column) for column in measured.columns}
+    body = [
+        tag(
+            "tr",
+            tag("th", row.name, scope="row"),
+            [_cell(row, column, scales[column]) for column in measured.columns],
+            class_=None if row.role == "run" else "other",
+        )
+        for row in measured.rows
+    ]
+    head = tag("tr", tag("th", ""), [tag("th", c, scope="col") for c in measured.columns])
+    inside = tag("table", tag("thead", head), tag("tbody", body), class_="numbers scores")
+    return tag("div", inside, class_="scroll")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From the lowest end of a column's intervals to the highest, and its best accuracy."""
+
+    low: float
+    high: float
+    best: float | None
+
+    @classmethod
+    def of(cls, measured: Measured, column: str) -> "Scale":
+        values = [a for row in measured.rows if (a := row.accuracy(column)) is not None]
+        ends = [end for row in measured.rows for end in ends_of(row.of(column)) or ()]
+        all_of_it = [*values, *ends] or [0.0]
+        return cls(min(all_of_it), max(all_of_it), max(values, default=None))
+
+    def place(self, value: float, width: float) -> str:
+        return f"{4 + (width - 8) * (value - self.low) / ((self.high - self.low) or 1.0):.1f}"
+
+
+def _cell(row: Row, column: str, scale: Scale) -> Markup:
+    value, result = row.accuracy(column), row.of(column)
+    if value is None:
+        return tag("td", number(None))
+    words, ends = number(100 * value, 1), ends_of(result)
+    inner = tag("b", words) if value == scale.best else words
+    return tag("td", inner, interval(result), whisker(value, ends, scale, row) if ends else None)
+
+
+def ends_of(result: State) -> tuple[float, float] | None:
+    ends = result.get("interval")
+    if not isinstance(ends, list) or len(ends) != 2:
+        return None
+    low, high = (finite(end) for end in ends)
+    return None if low is None or high is None else (low, high)
+
+
+def interval(result: State) -> Markup | None:
+    """The interval as it was measured; without one, the standard error."""
+    ends, error = ends_of(result), finite(result.get("standard_error"))
+    if ends:
+        return tag("small", "\N{EN DASH}".join(number(100 * end, 1) for end in ends))
+    return None if error is None else tag("small", f"± {number(100 * error, 1)}")
+
+
+def whisker(value: float, ends: tuple[float, float], scale: Scale, row: Row) -> Markup:
+    """The interval drawn on the scale of its column."""
+    width = 84.0
+    low, high = (scale.place(end, width) for end in ends)
+    return tag(
+        "svg",
+        tag("line", x1=low, x2=high, y1=4, y2=4),
+        tag("circle", cx=scale.place(value, width), cy=4, r=2.6),
+        viewBox=f"0 0 {width:g} 8",
+        class_="whisker" if row.colour is None else f"whisker {look(row.colour)}",
+        aria_hidden="true",
+    )
+
+
+def protocols(measured: Measured) -> Markup | None:
+    """How each column was measured."""
+    items = []
+    for column in measured.columns:
+        found = next((p for r in measured.rows if (p := part(r.of(column), "protocol"))), {})
+        words = "; ".join(f"{key.replace('_', ' ')}: {_plain(v)}" for key, v in found.items())
+        items += [(tag("dt", column), tag("dd", words))] if words else []
+    if not items:
+        return None
+    return tag("details", tag("summary", "How each was measured"), tag("dl", items, class_="runs"),
+               class_="part")  # fmt: skip
+
+
+def _plain(value: Any) -> str:
+    if not isinstance(value, list):
+        return str(value)
+    if len(value) > 4:
+        return f"{value[0]} … {value[-1]} ({len(value)} values)"
+    return ", ".join(map(str, value))
+
+
+def differences(measured: Measured) -> Markup | None:
+    """Every run against the first one."""
+    base, *others = measured.runs or [Row("", "", {})]
+    if not others:
+        return None
+    body = [
+        tag("tr", tag("th", row.name, scope="row"),
+            [_difference(row, base, column) for column in measured.columns])
+        for row in others
+    ]  # fmt: skip
+    head = tag("tr", tag("th", ""), [tag("th", c, scope="col") for c in measured.columns])
+    caption = tag("caption", "Points more than ", tag("b", base.name))
+    note = tag(
+        "p",
+        "± is the standard error of the difference over the draws of labelled pictures, the same "
+        "draws for both where there are draws. It does not hold what another seed of training "
+        "would change.",
+        class_="note",
+    )
+    inside = tag("table", caption, tag("thead", head), tag("tbody", body), class_="numbers scores")
+    return join([tag("div", inside, class_="scroll"), note])
+
+
+def _difference(row: Row, base: Row, column: str) -> Markup:
+    a, b = row.accuracy(column), base.accuracy(column)
+    if a is None or b is None:
+        return tag("td", number(None))
+    words = f"{100 * (a - b):+.1f}".replace("-", MINUS)
+    error = paired_error(row.of(column), base.of(column))
+    return tag("td", words, tag("small", f"± {100 * error:.1f}") if error is not None else None)

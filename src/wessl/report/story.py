@@ -1,0 +1,178 @@
+"""A run folder as the report reads it: leniently, because any part of it may be missing."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from wessl.errors import UserError
+from wessl.report.markup import finite
+from wessl.run import Run
+
+State = dict[str, Any]
+PICTURED = 4
+"""Pictures of so many runs go into one page; the others' are in their own reports."""
+
+HEALTH = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  health: (.*)$", re.M)
+OVER = re.compile(r"([\w-]+) is over")
+KINDS = {
+    "one-code": re.compile(r"collapse: "),
+    "uniform": re.compile(r"no learning: "),
+    "dead-heads": re.compile(r"heads? [\d, ]+ (has|have) hardly any weight"),
+    "rank": re.compile(r"representations shrink: "),
+    "nonfinite": re.compile(r"\d+ steps had NaN"),
+}
+"""How the log words each kind of finding; the line that ends one names only its kind."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something the run's own examination said in its log."""
+
+    kind: str | None
+    words: str
+    over: bool
+
+
+@dataclass(frozen=True)
+class Story:
+    """What one run has to tell."""
+
+    name: str
+    path: Path
+    header: State
+    rows: list[State]
+    """The rows of metrics that have a loss, in order."""
+    probes: list[State]
+    findings: list[Finding]
+    results: list[State]
+    unreadable: list[str]
+    """Results that are there but cannot be read, each with the reason."""
+    finished: bool
+
+    @property
+    def config(self) -> State:
+        return part(self.header, "config")
+
+    def group(self, name: str) -> State:
+        return part(self.config, name)
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """Steps taken, and steps planned."""
+        if not self.rows:
+            return None
+        last = self.rows[-1]
+        return int(last["step"]), int(finite(last.get("steps")) or last["step"])
+
+    @cached_property
+    def seconds(self) -> float | None:
+        """Time in training steps, from what each row says a step since the row before took."""
+        total, before = 0.0, 0
+        for row in self.rows:
+            milliseconds = finite(row.get("ms"))
+            if milliseconds is not None:
+                total += milliseconds / 1e3 * max(0, row["step"] - before)
+            before = row["step"]
+        return total or None
+
+    @property
+    def troubles(self) -> list[Finding]:
+        return [finding for finding in self.findings if not finding.over]
+
+    def of_kind(self, kind: str) -> list[State]:
+        return [result for result in self.results if result.get("kind") == kind]
+
+
+def part(whole: Any, name: str) -> State:
+    """A dictionary inside another, or an empty one."""
+    value = whole.get(name) if isinstance(whole, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def listed(whole: Any, name: str) -> list[State]:
+    """The dictionaries of a list inside a dictionary, or none."""
+    value = whole.get(name) if isinstance(whole, dict) else None
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def numbers(values: Any) -> list[float] | None:
+    """A list of numbers, or None for anything else."""
+    known = [finite(value) for value in values] if isinstance(values, list) else [None]
+    return None if None in known else [value for value in known if value is not None]
+
+
+def read(paths: Sequence[str | Path]) -> list[Story]:
+    """The stories of some run folders, each under a name that tells it from the others."""
+    folders = [Path(path) for path in paths]
+    return [_read(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
+
+
+def _read(folder: Path, name: str) -> Story:
+    run = Run(folder)
+    header = run.read_config()
+    if not isinstance(header, dict):
+        raise UserError(f"{folder / 'config.json'} does not describe a run; give a run folder")
+    metrics = [row for row in run.read_metrics() if finite(row.get("step")) is not None]
+    results, unreadable = _results(run)
+    return Story(
+        name=name,
+        path=folder,
+        header=header,
+        rows=[row for row in metrics if "loss" in row],
+        probes=[row for row in metrics if isinstance(row.get("probe"), dict)],
+        findings=findings(_log(folder)),
+        results=results,
+        unreadable=unreadable,
+        finished=(folder / "encoder.safetensors").exists(),
+    )
+
+
+def _log(folder: Path) -> str:
+    path = folder / "train.log"
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def findings(log: str) -> list[Finding]:
+    """What the log says of the run's health; a finding stands until a line says it is over."""
+    found: list[Finding] = []
+    for words in HEALTH.findall(log):
+        ended = OVER.fullmatch(words.strip())
+        if ended:
+            found = [
+                Finding(one.kind, one.words, one.over or one.kind == ended[1]) for one in found
+            ]
+        else:
+            kind = next((kind for kind, start in KINDS.items() if start.match(words)), None)
+            found.append(Finding(kind, words.strip(), over=False))
+    return found
+
+
+def _results(run: Run) -> tuple[list[State], list[str]]:
+    results, unreadable = [], []
+    for path in sorted(run.results.glob("*.json")):
+        try:
+            value = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            unreadable.append(f"{path.name}: {error}")
+            continue
+        if isinstance(value, dict):
+            results.append(value)
+    return results, unreadable
+
+
+def short_names(folders: Sequence[Path]) -> list[str]:
+    """The shortest tails of the paths that are all different.
+
+    >>> short_names([Path("a/seed0"), Path("b/seed0")])
+    ['a/seed0', 'b/seed0']
+    """
+    whole = [folder.resolve().parts for folder in folders]
+    for length in range(1, max((len(parts) for parts in whole), default=1) + 1):
+        tails = ["/".join(parts[-length:]) for parts in whole]
+        if len(set(tails)) == len(tails):
+            return tails
+    return [f"{parts[-1]} ({i})" for i, parts in enumerate(whole, 1)]

@@ -1,0 +1,58 @@
+"""What a run folder shows without being asked: a gallery, its heads compared, and the page of it.
+
+A finished encoder, or a measurement, is not lost to a page that cannot be drawn: what goes wrong
+here is said and no more.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from wessl.config import Config, from_dict
+from wessl.data.cache import PictureCache
+from wessl.evaluate.features import TrainedEncoder, load
+from wessl.evaluate.gallery import gallery
+from wessl.run import Run
+from wessl.verbs.diversity import diversity
+from wessl.verbs.report import report
+
+Say = Callable[[str], None]
+PICTURES = 2048
+"""Enough for a first look; ``wessl diversity`` takes as many as the paper."""
+QUICK = 4096
+"""Codes of all heads together that a CPU compares in seconds."""
+
+
+def after_training(
+    run: Run,
+    data: str | Path,
+    cache: PictureCache | None,
+    directory: str | None,
+    device: str,
+    say: Say,
+) -> Path | None:
+    """Pictures decoded on the way leave no cache: then the page names the commands instead."""
+    try:
+        if cache is not None:
+            run.save_result("gallery", gallery(load(run.path, device), cache))
+            heads = from_dict(Config, run.read_config()["config"]).heads
+            if heads.count > 1 and (heads.count * heads.codes <= QUICK or device != "cpu"):
+                diversity(run, data, PICTURES, device, cache=directory)
+    except Exception as error:
+        say(f"not all of the report's pictures could be made: {error}")
+    return write_page(run.path, say)
+
+
+def after_evaluation(run: Path, encoder: TrainedEncoder, cache: PictureCache, say: Say) -> None:
+    try:
+        Run(run).save_result("gallery", gallery(encoder, cache))
+    except Exception as error:
+        say(f"not all of the report's pictures could be made: {error}")
+    write_page(run, say)
+
+
+def write_page(run: Path, say: Say) -> Path | None:
+    try:
+        return report(run)
+    except Exception as error:
+        say(f"the report is not written: {error}. Try: wessl report {run}")
+        return None

@@ -1,0 +1,250 @@
+"""The page as text: what it says, what it leaves out, and that text from outside stays text."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+import runs
+from scipy import stats
+
+from wessl.errors import UserError
+from wessl.report.page import page
+from wessl.report.story import read
+
+EVIL = '<script>alert("1")</script><img src=x onerror=alert(2)>'
+
+
+class Reader(HTMLParser):
+    """Elements with their attributes, and the text a person sees."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.words, self.inside = [], [], []
+        self.feed(text)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in ("img", "meta"):
+            self.inside.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.inside.pop() == tag
+
+    def handle_data(self, data):
+        if self.inside and self.inside[-1] not in ("script", "style"):
+            self.words.append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def report(*paths):
+    return Reader(page(read(paths)))
+
+
+def test_a_run_is_told_in_words(tmp_path):
+    run = runs.make_run(tmp_path / "run", results=runs.everything())
+    text = report(run).text
+    assert "k-NN accuracy rose from 50.0 % after 1 epoch to 75.0 % after 10 epochs." in text
+    assert re.search(r"1-shot accuracy on the test pictures is 60\.\d %, against 40.0 % for", text)
+    assert "ViT-Small/16" in text
+    assert "4 heads of 64 codes each, weighted “ent”" in text
+    assert "500 colour pictures of photos" in text
+    assert "2 pictures could not be read" in text
+    assert "wessl pretrain photos --out run" in text
+    assert "The heads differ." in text
+
+
+def test_every_tag_closes_and_nothing_points_outside(tmp_path):
+    found = report(runs.make_run(tmp_path / "run", results=runs.everything()))
+    assert found.inside == []
+    for _, attributes in found.elements:
+        for name in ("src", "href", "action", "srcset", "data"):
+            assert attributes.get(name, "#").startswith(("data:image/", "#"))
+        assert "url(" not in attributes.get("style", "")
+
+
+def test_text_from_names_labels_and_commands_stays_text(tmp_path):
+    results = runs.everything(label=EVIL)
+    results["diversity"]["gallery"]["7"]["name"] = EVIL
+    results["diversity"]["summary"] = EVIL
+    results["evaluation"]["rows"][0]["name"] = EVIL
+    results["evaluation"]["columns"][0] = EVIL
+    path = runs.make_run(tmp_path / "a <script>alert(3)<", results=results, log=[f"health: {EVIL}"])
+    header = json.loads((path / "config.json").read_text())
+    header["command"] = header["data"]["location"] = header["config"]["recipe"] = EVIL
+    header["choices"][0] |= dict(setting=EVIL, value=EVIL, reason=EVIL)
+    header["versions"] = {EVIL: EVIL}
+    (path / "config.json").write_text(json.dumps(header))
+    for found in (report(path), report(path, runs.make_run(tmp_path / "other"))):
+        assert len(found.all("script")) == 1
+        assert not any("onerror" in attributes for _, attributes in found.elements)
+        assert EVIL in found.text
+    policy = next(m["content"] for m in found.all("meta") if "content" in m)
+    assert "default-src 'none'" in policy
+    assert "script-src 'sha256-" in policy
+
+
+def test_a_picture_that_is_none_is_left_out(tmp_path):
+    results = runs.everything()
+    for one in results["gallery"]["samples"]:
+        one["thumbnail"] = "https://example.org/spy.png"
+    results["gallery"]["attention"]["samples"][0]["mean"] = "javascript:alert(1)"
+    results["diversity"]["gallery"]["7"]["thumbnail"] = 'data:image/png;base64,x" onload="alert(1)'
+    found = report(runs.make_run(tmp_path / "run", results=results))
+    assert all(image["src"].startswith("data:image/png;base64,") for image in found.all("img"))
+    assert not any("onload" in image for image in found.all("img"))
+
+
+def test_absent_parts_name_the_command_that_makes_them(tmp_path):
+    folder = tmp_path / "my run"
+    text = report(runs.make_run(folder, rows=[runs.row(10)])).text
+    assert f"wessl evaluate '{folder}' --train DIR --test DIR" in text
+    assert f"wessl diversity '{folder}' photos" in text
+    assert "--probe DIR" in text
+
+
+def test_a_run_that_has_just_begun_has_a_page(tmp_path):
+    text = report(runs.make_run(tmp_path / "run", rows=[], finished=False)).text
+    assert "This run has recorded nothing yet." in text
+    assert "No metrics yet" in text
+
+
+def test_an_unfinished_run_says_so(tmp_path):
+    text = report(runs.make_run(tmp_path / "run", rows=[runs.row(40)], finished=False)).text
+    assert "Unfinished: 40 % of the steps are done." in text
+    assert "40 of 100 steps" in text
+    assert "Where training is" in text
+
+
+def test_missing_and_impossible_numbers_are_drawn_as_gaps(tmp_path):
+    nothing = dict.fromkeys(("loss", "teacher_entropy", "rank", "images_per_second", "ms"))
+    rows = [runs.row(10), runs.row(20, **nothing), runs.row(30, loss=float("nan"), rank=1e300)]
+    rows += [{"step": 40, "loss": 2.0, "codes_used": "?"}, runs.probe(40, None)]
+    path = runs.make_run(tmp_path / "run", rows=rows)
+    found = report(path)
+    assert all("nan" not in path["d"] for path in found.all("path"))
+    drawn = [a["aria-label"].split(".")[0] for a in found.all("svg") if "aria-label" in a]
+    assert drawn == ["Loss", "Teacher entropy", "Effective rank", "Speed", "Waiting for data"]
+    assert not re.search("(nan|inf|None)<", page(read([path])))
+
+
+def test_strange_results_are_passed_over(tmp_path):
+    strange = {
+        "demo": {"1-shot": {"accuracy": 0.5}},
+        "other": {"kind": "of another age", "rows": 3},
+        "gallery": {"kind": "gallery", "samples": None, "attention": []},
+        "diversity": {
+            "kind": "diversity",
+            "curves": None,
+            "per_head": None,
+            "scores": [[1], [2, 3]],
+        },
+        "evaluation": {"kind": "evaluation", "columns": None, "rows": None, "per_class": None},
+    }
+    path = runs.make_run(tmp_path / "run", results=strange)
+    (path / "results" / "broken.json").write_text('{"kind": "gall')
+    (path / "results" / "list.json").write_text("[1, 2]")
+    text = report(path).text
+    assert "Result not shown: broken.json" in text
+
+
+def test_one_head_has_nothing_to_compare(tmp_path):
+    results = runs.everything()
+    results["diversity"] |= dict(score=None, curves=None, shown=[], agreement=None, disagreed=[])
+    text = report(runs.make_run(tmp_path / "run", results=results, **{"heads.count": 1})).text
+    assert "one head of 64 codes, so no weighting" in text
+    assert "Decay of similarity" not in text
+    assert "Pictures each head is surest of" in text
+
+
+def test_several_runs_share_their_charts_and_tables(tmp_path):
+    one = runs.make_run(tmp_path / "one", results={"evaluation": runs.evaluation([0.5, 0.6, 0.7])})
+    two = runs.make_run(
+        tmp_path / "two", results={"evaluation": runs.evaluation([0.6, 0.65, 0.85])}, seed=5
+    )
+    found = report(one, two)
+    assert "2 runs compared" in found.text
+    assert (
+        "1-shot accuracy on the test pictures is highest for two, 70.0 %: 10.0 points" in found.text
+    )
+    assert "Points more than one" in found.text
+    assert "1 setting differs one two seed 0 5" in found.text
+    loss = next(a for a in found.all("svg") if a.get("aria-label", "").startswith("Loss"))
+    assert "one: from" in loss["aria-label"]
+    assert "two: from" in loss["aria-label"]
+
+
+def test_numbers_of_other_pictures_stand_in_another_table(tmp_path):
+    here = runs.evaluation([0.5, 0.6], digest="here")
+    there = runs.evaluation([0.9, 0.9], digest="there")
+    one = runs.make_run(tmp_path / "one", results={"evaluation": here})
+    two = runs.make_run(tmp_path / "two", results={"evaluation": there})
+    text = report(one, two).text
+    assert "Points more than" not in text
+    assert text.count("Labels from") == 2
+
+
+def test_a_run_no_better_than_pixels_is_told_so(tmp_path):
+    results = {"evaluation": runs.evaluation([0.5, 0.6], pixels=0.7)}
+    text = report(runs.make_run(tmp_path / "run", results=results)).text
+    assert "against 70.0 % for raw pixels: not better than raw pixels." in text
+
+
+def test_the_pictures_of_many_runs_stay_in_their_own_pages(tmp_path):
+    paths = [
+        runs.make_run(tmp_path / f"run{i}", results=runs.everything(), lr=10.0**-i)
+        for i in range(7)
+    ]
+    text = report(*paths).text
+    assert f"wessl report {paths[4]}" in text
+    assert f"wessl report {paths[3]}" not in text
+    assert "4 more in words" in text
+
+
+def test_a_long_run_makes_a_small_page_and_keeps_its_spikes(tmp_path):
+    rows = [runs.row(step, steps=6_000) for step in range(1, 6_001)]
+    rows[4_321] = rows[4_321] | dict(loss=77.125)
+    path = runs.make_run(tmp_path / "run", rows=rows)
+    text = page(read([path]))
+    assert len(text) < 300_000
+    assert "77.1" in Reader(text).text
+
+
+def test_a_folder_that_is_no_run_is_a_users_mistake(tmp_path):
+    with pytest.raises(UserError, match="not a run folder"):
+        read([tmp_path])
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(UserError, match="does not describe a run"):
+        read([tmp_path])
+
+
+def test_runs_that_differ_in_their_seed_alone_are_averaged(tmp_path):
+    scores = {("one", 0): 0.50, ("one", 1): 0.60, ("two", 0): 0.58, ("two", 1): 0.66}
+    paths = [
+        runs.make_run(
+            tmp_path / f"{name}-seed{seed}",
+            results={"evaluation": runs.evaluation([score, score], pixels=0.61)},
+            seed=seed,
+            **{"heads.count": 1 if name == "one" else 16},
+        )
+        for (name, seed), score in scores.items()
+    ]
+    text = report(*paths).text
+    gains = [scores["two", seed] - scores["one", seed] for seed in (0, 1)]
+    error = f"{100 * stats.sem(gains):.1f}"
+    assert f"highest for two, 62.0 %: 7.0 points more than for one (± {error} over" in text
+    assert "no more than" not in text
+    assert f"two, more than one +7.0 ± {error}" in text
+    assert f"one 2 seeds 55.0 ± {100 * stats.sem([0.5, 0.6]):.1f}" in text
+    assert "Run by run" in text
+    legend = re.findall(r'class="legend">(.*?)</ul>', page(read(paths)))[0]
+    assert re.sub("<.*?>", " ", legend).split() == ["one", "two"]
+
+
+def test_accuracies_on_other_datasets_have_their_table(tmp_path):
+    found = dict(kind="transfer", results={"flowers": dict(accuracy=0.815), "<pets>": {}})
+    text = report(runs.make_run(tmp_path / "run", results={"transfer": found})).text
+    assert "On other datasets flowers <pets> run 81.5 \N{EN DASH}" in text
