@@ -11,20 +11,28 @@ THIRD_PARTY = {
     "torch", "numpy", "PIL", "scipy", "sklearn", "safetensors", "tyro", "rich", "matplotlib",
 }  # fmt: skip
 # Beyond the design's table: errors and config are leaves without torch that rooms above may read;
-# data reads scikit-learn's digits, lazily; auto, plan and verbs wire rooms as cli does.
+# data reads scikit-learn's digits and, with scipy, .mat files, lazily; weights reads other people's
+# files for run; triton comes with torch's CUDA builds; auto, plan and verbs wire rooms as cli does.
 ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may import)
     "_version": (set(), set()),
     "errors": (set(), set()),
     "ensemble": (set(), {"torch"}),
-    "encoder": (set(), {"torch"}),
-    "data": ({"errors"}, {"torch", "numpy", "PIL", "sklearn"}),
+    "encoder": (set(), {"torch", "triton"}),
+    "data": ({"errors"}, {"torch", "triton", "numpy", "PIL", "scipy", "sklearn"}),
     "config": ({"errors", "data"}, set()),  # plain dataclasses: a leaf that rooms above may read
-    "run": ({"errors", "config", "ensemble", "encoder"}, {"torch", "numpy", "safetensors"}),
+    "weights": ({"errors", "config", "encoder"}, {"torch", "safetensors"}),
+    "run": (
+        {"errors", "config", "ensemble", "encoder", "weights"},
+        {"torch", "numpy", "safetensors"},
+    ),
     "pretrain": (
         {"errors", "config", "ensemble", "encoder", "data", "run"},
         {"torch", "numpy", "rich"},
     ),
-    "evaluate": ({"errors", "config", "encoder", "data", "run"}, {"torch", "numpy", "PIL", "rich"}),
+    "evaluate": (
+        {"errors", "config", "encoder", "data", "run"},
+        {"torch", "numpy", "PIL", "rich", "safetensors"},
+    ),
     "analyse": ({"errors", "ensemble", "encoder", "data", "run"}, {"torch", "numpy", "scipy"}),
     "report": ({"errors", "run"}, {"numpy", "matplotlib"}),
     "export": ({"errors", "encoder", "data", "run", "evaluate"}, THIRD_PARTY),

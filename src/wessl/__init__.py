@@ -24,17 +24,20 @@ _HOMES = {
     "ConvNet": "wessl.encoder.conv",
     "Encoder": "wessl.encoder.protocol",
     "ViT": "wessl.encoder.vit",
+    "Diversity": "wessl.analyse.diversity",
+    "diversity": "wessl.verbs.diversity",
     "Run": "wessl.run",
     "UserError": "wessl.errors",
     "knn": "wessl.evaluate.knn",
     "load": "wessl.evaluate.features",
     "logistic": "wessl.evaluate.logistic",
 }
-_VERBS = ("pretrain",)
+_VERBS = ("evaluate", "pretrain", "report", "study")
 
 __all__ = [
     "Centering",
     "ConvNet",
+    "Diversity",
     "Encoder",
     "EnsembleHeads",
     "Run",
@@ -42,19 +45,24 @@ __all__ = [
     "ViT",
     "Weighting",
     "__version__",
+    "diversity",
     "ensemble_loss",
     "ensemble_weights",
+    "evaluate",
     "knn",
     "load",
     "logistic",
     "me_max",
     "multiview_loss",
     "pretrain",
+    "report",
     "sharpen",
     "sinkhorn",
+    "study",
 ]
 
 if TYPE_CHECKING:
+    from wessl.analyse.diversity import Diversity
     from wessl.encoder.conv import ConvNet
     from wessl.encoder.protocol import Encoder
     from wessl.encoder.vit import ViT
@@ -67,7 +75,11 @@ if TYPE_CHECKING:
     from wessl.evaluate.knn import knn
     from wessl.evaluate.logistic import logistic
     from wessl.run import Run
+    from wessl.verbs.diversity import diversity
+    from wessl.verbs.evaluate import evaluate
     from wessl.verbs.pretrain import pretrain
+    from wessl.verbs.report import report
+    from wessl.verbs.study import study
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,16 @@
 """The command line: one verb a capability. What a verb needs is imported when it is called."""
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from types import FrameType
 from typing import NoReturn
 
 from wessl._version import __version__
-from wessl.errors import UserError
+from wessl.errors import Interrupted, UserError
 
 
 def help_text() -> str:
@@ -25,7 +28,7 @@ def help_text() -> str:
 
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
-    """Exit code 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
+    """Exit code 0 for success, 2 for a user's mistake, 1 for a failure, 128 + n for signal n."""
     words = list(sys.argv[1:] if words is None else words)
     # Threads that spin while they wait make a small step twenty times slower beside a busy core.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -38,21 +41,59 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     if words[0] not in VERBS:
         fail(f"unknown verb {words[0]!r}; choose one of {', '.join(VERBS)}")
     try:
-        import_module(f"wessl.verbs.{words[0]}").command(words[1:])
+        with held_signals():
+            verb = import_module(f"wessl.verbs.{words[0]}")
+        verb.command(words[1:])
     except UserError as error:
-        fail(str(error))
+        fail(str(error), error.exit_code)
+    except Interrupted as stopped:
+        fail(str(stopped), 128 + stopped.signum)
     except KeyboardInterrupt:
-        sys.exit(130)
+        fail("stopped by SIGINT at once", 128 + signal.SIGINT)
     sys.exit(0)
 
 
-def fail(message: str) -> NoReturn:
+@contextlib.contextmanager
+def held_signals() -> Iterator[None]:
+    """Signals to stop wait for the end of an import, which may swallow exceptions.
+
+    From then on SIGTERM is an exception, as Ctrl-C is, so that everything under way cleans up.
+    SIGUSR1, which asks a training to save itself, does nothing as long as there is none.
+    """
+    held: list[int] = []
+
+    def hold(signum: int, frame: FrameType | None) -> None:
+        held.append(signum)
+
+    try:
+        signal.signal(signal.SIGINT, hold)
+        signal.signal(signal.SIGTERM, hold)
+        signal.signal(signal.SIGUSR1, lambda signum, frame: None)
+    except ValueError:  # not the main thread: the caller keeps its handlers
+        yield
+        return
+    yield
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, stop)
+    if held:
+        stop(held[0], None)
+
+
+def stop(signum: int, frame: FrameType | None) -> NoReturn:
+    raise Interrupted(signum, "at once")
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
     print(f"wessl: {message}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)
 
 
 VERBS = {
     "demo": "learn from built-in pictures and show what was learnt (minutes, no GPU)",
+    "diversity": "compare what a run's heads learnt, pair by pair",
+    "evaluate": "measure encoders with few labels, many, and on other datasets",
     "pretrain": "train an encoder on a folder of pictures",
+    "report": "write one page about a run, or several compared",
+    "study": "the paper's tables and figures, on your pictures",
 }
 """Each verb's one line. What it does is ``command`` in ``wessl/verbs/VERB.py``."""

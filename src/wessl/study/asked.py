@@ -1,0 +1,202 @@
+"""What is asked of a study, and what that comes to: cells, seeds, runs and their folders."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from wessl import plan
+from wessl.auto import DataFacts
+from wessl.config import Config, Options, to_dict
+from wessl.data.sources import Source
+from wessl.data.transfer_sets import open_transfer_set
+from wessl.errors import UserError
+from wessl.evaluate.suite import Settings
+from wessl.pretrain.model import build_model
+from wessl.study.cell import Cell, Size, Study
+from wessl.study.columns import Column, check_protocols, columns
+from wessl.study.data import Data, digest, open_labelled
+from wessl.study.sizes import resolve
+from wessl.verbs import checks
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A study, its size, its pictures, and what the user wants otherwise."""
+
+    study: Study
+    size: Size
+    data: Data
+    out: Path
+    seeds: tuple[int, ...]
+    protocols: tuple[str, ...] = ()
+    """None for the size's, as far as the labels allow."""
+    transfer: tuple[str, ...] = ()
+    epochs: float | None = None
+    settings: State = field(default_factory=dict)
+    """Of every cell, unless the cell itself changes them."""
+    options: State = field(default_factory=dict)
+    """Of ``pretrain``: device, cache, compile ..."""
+    draws: int | None = None
+    slim: bool = False
+    command: str = ""
+    """What the user typed, for the records."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A cell with its config, its seed aside."""
+
+    cell: Cell
+    name: str
+    config: Config
+    key: str
+
+    @property
+    def x(self) -> float | None:
+        if self.cell.x == "parameters":
+            return float(head_parameters(self.config))
+        return self.cell.x
+
+    def folder(self, runs: Path, seed: int) -> Path:
+        return runs / f"{self.key}-seed{seed}"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """All that a study will do."""
+
+    asked: Asked
+    items: list[Item]
+    columns: tuple[Column, ...]
+    facts: DataFacts
+    digests: tuple[str, str | None]
+    record: str
+    """Name of the measurements in a run's ``results/``: one for each way to measure."""
+    settings: Settings
+
+    @property
+    def runs(self) -> Path:
+        """Beside the studies, because studies share them."""
+        return self.asked.out.parent / "runs"
+
+    def folder(self, item: Item, seed: int) -> Path:
+        return item.folder(self.runs, seed)
+
+    def job(self, item: Item, seed: int) -> State:
+        """What a worker is told, as JSON knows it."""
+        asked = self.asked
+        return dict(
+            name=f"{item.name}, seed {seed}",
+            command=asked.command,
+            folder=str(self.folder(item, seed)),
+            kind=asked.study.kind,
+            train=asked.data.train,
+            test=asked.data.test,
+            config=to_dict(replace(item.config, seed=seed)),
+            # k-NN on the way is nobody's result here, and would be a third of a short run.
+            options=asked.options | dict(probe_every=max(1.0, item.config.optim.epochs / 4)),
+            columns=[column.name for column in self.columns],
+            transfer=list(asked.transfer),
+            settings=dataclasses.asdict(self.settings),
+            record=self.record,
+            slim=asked.slim,
+            steps=asked.size.overhead_steps,
+        )
+
+
+def plan_study(asked: Asked) -> Planned:
+    """Opens the pictures and tries every config; what cannot work is said here."""
+    cache = asked.options.get("cache")
+    device = plan.find_device(asked.options.get("device", "auto"))
+    source = open_labelled(asked.data.train, "--train", cache)
+    tested = None
+    if asked.data.test is not None:
+        tested = open_labelled(asked.data.test, "--test", cache)
+    facts = plan.look_at(source, device)
+    protocols = asked.protocols or possible(asked.size.protocols, source, tested is not None)
+    check_protocols(protocols, tested is not None)
+    settings = Settings(draws=asked.draws or asked.size.draws)
+    digests = digest(source), None if tested is None else digest(tested)
+    measured = json.dumps([digests, dataclasses.asdict(settings)], sort_keys=True)
+    return Planned(
+        asked,
+        make_items(asked, facts, device, digests[0]),
+        columns(asked.study.kind, protocols, transfer_names(asked, source.channels)),
+        facts,
+        digests,
+        f"study-{hashlib.sha256(measured.encode()).hexdigest()[:8]}",
+        settings,
+    )
+
+
+def possible(protocols: tuple[str, ...], source: Source, has_test: bool) -> tuple[str, ...]:
+    """Those there are enough labels for."""
+    assert source.labels is not None
+    least = int(np.unique(source.labels, return_counts=True)[1].min())
+    names = [p for p in protocols if not p.endswith("-shot") or int(p[:-5]) <= least]
+    return tuple("linear-fast" if p == "linear" and not has_test else p for p in names)
+
+
+def transfer_names(asked: Asked, channels: int) -> list[str]:
+    if asked.study.kind != "transfer":
+        return []
+    if not asked.transfer:
+        raise UserError(
+            "the study transfer needs --transfer with other labelled datasets: food101:PATH, "
+            "pets:PATH, ..., or a folder with train/ and test/"
+        )
+    return [open_transfer_set(path, channels).name for path in asked.transfer]
+
+
+def make_items(asked: Asked, facts: DataFacts, device: torch.device, data: str) -> list[Item]:
+    if "optim.epochs" in asked.settings or "epochs" in asked.settings:
+        raise UserError("--epochs sets the length of a study's runs, so that schedules follow")
+    items, timed = [], asked.study.kind == "overhead"
+    for cell in asked.study.cells(asked.size):
+        epochs = asked.epochs
+        common = dict(asked.study.common)
+        if timed:
+            batch = min(common["optim.batch_size"], facts.pictures)
+            common["optim.batch_size"] = asked.settings.get("optim.batch_size", batch)
+            epochs = asked.size.overhead_steps / (facts.pictures // common["optim.batch_size"])
+        config = resolve(cell, asked.size, facts, asked.settings, epochs, common)
+        config = plan.suited(config, [], device, lambda same: same).config
+        checks.check(config, Options(), facts.pictures)
+        name = cell.name.format(m=config.heads.count, c=config.heads.codes)
+        items.append(Item(cell, name, config, make_key(config, data, timed)))
+    return items
+
+
+def make_key(config: Config, data: str, timed: bool) -> str:
+    """Equal for equal configs on equal pictures, whatever study, recipe or folder they are of."""
+    same = {k: v for k, v in to_dict(config).items() if k not in ("recipe", "seed")}
+    content = json.dumps([_numbers(same), data, timed], sort_keys=True)
+    method = config.loss.weighting if config.heads.count > 1 else "one"
+    prefix = "timed-" if timed else ""
+    found = hashlib.sha256(content.encode()).hexdigest()[:10]
+    return f"{prefix}{method}-m{config.heads.count}-c{config.heads.codes}-{found}"
+
+
+def _numbers(value: Any) -> Any:
+    """3 epochs and 3.0 are the same."""
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_numbers(item) for item in value]
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole else value
+
+
+def head_parameters(config: Config) -> int:
+    """Of all projection heads and codebooks."""
+    with torch.device("meta"):
+        heads = build_model(config).heads
+    return sum(parameter.numel() for parameter in heads.parameters())

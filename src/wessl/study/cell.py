@@ -1,0 +1,91 @@
+"""What a study is made of: cells, each a recipe with what the study changes about it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from wessl.recipes import Size as Architecture
+from wessl.study.paper import Row
+
+Kind = Literal["accuracy", "transfer", "diversity", "overhead"]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A value in proportion to the one the size has chosen: ``Share(1 / 4)`` of its codes."""
+
+    of: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a table."""
+
+    name: str
+    """Unique in its study; ``{m}`` and ``{c}`` stand for its heads and codes."""
+    recipe: str
+    """A family of recipes: ``dino-star-ent``."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Settings in which it differs from the recipe, by their full names."""
+    base: str | None = None
+    """The cell it is compared with."""
+    series: str = ""
+    """Cells of one line in the figure."""
+    x: float | Literal["parameters"] | None = None
+    """Its place in the figure, where the grid runs over a number; or the heads' parameters."""
+    paper: Row = field(default_factory=dict)
+    epochs: float | None = None
+    """At size ``paper``, where it differs from the recipe's."""
+    architecture: Architecture = "vits16"
+    """At size ``paper``."""
+    published: bool = False
+    """As published, 224 pixels and all, whatever the size: for measuring time and memory."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a study is: what its grids run over, and how long each run is."""
+
+    name: Literal["smoke", "small", "paper"]
+    line: str
+    heads: tuple[int, ...]
+    """Numbers of heads of `heads`, the largest also of `projection`."""
+    msn_heads: tuple[int, ...]
+    gammas: tuple[float, ...]
+    msn_gammas: tuple[float, ...]
+    depths: tuple[int, ...]
+    widths: tuple[int, ...]
+    temperatures: tuple[float, ...]
+    """Of the teacher, in `collapse`."""
+    seeds: int
+    protocols: tuple[str, ...]
+    overhead_steps: int
+    draws: int | None = None
+    """Of the few labels; None for the evaluation's own choice."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The number a grid runs over."""
+
+    label: str
+    log: bool = True
+
+
+@dataclass(frozen=True)
+class Study:
+    """A named grid."""
+
+    name: str
+    line: str
+    """What it asks, in a line."""
+    cells: Callable[[Size], list[Cell]]
+    setting: str
+    """What the paper's numbers beside ours were measured on."""
+    axis: Axis | None = None
+    kind: Kind = "accuracy"
+    common: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of all its cells."""
+    best_of: Mapping[str, Row] = field(default_factory=dict)
+    """The paper's numbers of a series as a whole: those of its best cell."""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,105 @@
+"""What a study says before it starts, and whenever a run ends."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wessl.run import Run
+from wessl.study import cost
+from wessl.study.asked import Item, Planned
+from wessl.study.record import read_failure, read_measured
+from wessl.study.runner import Slot
+
+State = dict[str, Any]
+Say = Callable[[str], None]
+Runs = Mapping[Path, tuple[Item, int]]
+"""By folder: equal cells of a study are one run."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Which runs there are, which of them failed before, and which are to be done now."""
+
+    every: Runs
+    failed: Runs
+    todo: Runs
+
+    @classmethod
+    def find(cls, planned: Planned, retry: bool) -> "Work":
+        # All cells of a seed before the next seed: a study cut short can still compare.
+        every = {
+            planned.folder(item, seed): (item, seed)
+            for seed in planned.asked.seeds
+            for item in planned.items
+        }
+        left = {folder: run for folder, run in every.items() if not finished(planned, folder)}
+        failed = {f: run for f, run in left.items() if read_failure(f) is not None}
+        todo = {f: run for f, run in left.items() if retry or f not in failed}
+        return cls(every, {} if retry else failed, todo)
+
+
+def finished(planned: Planned, folder: Path) -> bool:
+    measured = read_measured(Run(folder), planned.record)
+    return all(column.name in measured for column in planned.columns)
+
+
+def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
+    asked, seeds = planned.asked, len(planned.asked.seeds)
+    shared = len(planned.items) * seeds - len(work.every)
+    lines = [
+        f"{asked.study.name}, size {asked.size.name}, on {asked.data}:",
+        f"{len(planned.items)} cells, {seeds} seed{'s' * (seeds > 1)}: {len(work.every)} runs"
+        + (f", as {shared} cells are equal" if shared else ""),
+    ]
+    done = len(work.every) - len(work.failed) - len(work.todo)
+    if done:
+        lines.append(f"{done} are finished already")
+    if work.failed:
+        lines.append(f"{len(work.failed)} failed before; --retry tries again:")
+        lines += [f"  {name(run)}: {first_line(folder)}" for folder, run in work.failed.items()]
+    if work.todo:
+        on_cpu = slots[0].device == "cpu"
+        devices = len(slots) if on_cpu else len({slot.device for slot in slots})
+        configs = [item.config for item, _ in work.todo.values()]
+        seconds, size = cost.total(configs, planned.facts, devices)
+        disk = "" if asked.slim else f" and {size / 1e9:.1f} GB on disk"
+        at_once = min(len(slots), len(work.todo))
+        lines.append(
+            f"{len(work.todo)} to do, {at_once} at a time: roughly {cost.duration(seconds)} of "
+            f"training{disk}"
+        )
+    return "\n".join(lines)
+
+
+def name(run: tuple[Item, int]) -> str:
+    return f"{run[0].name}, seed {run[1]}"
+
+
+def first_line(folder: Path) -> str:
+    return ((read_failure(folder) or {}).get("error") or "unknown").splitlines()[0]
+
+
+class Progress:
+    """A line for every run that ends: what it measured or why it failed, and the time left."""
+
+    def __init__(self, planned: Planned, count: int, say: Say):
+        self.planned, self.count, self.say = planned, count, say
+        self.began, self.ended, self.lock = time.monotonic(), 0, threading.Lock()
+
+    def done(self, job: State, error: str | None) -> None:
+        with self.lock:
+            self.ended += 1
+            left = (time.monotonic() - self.began) * (self.count - self.ended) / self.ended
+            rest = f" ({cost.duration(left)} left)" if self.ended < self.count else ""
+            words = self._numbers(job) if error is None else f"failed: {error.splitlines()[0]}"
+            self.say(f"{self.ended}/{self.count}  {job['name']}: {words}{rest}")
+
+    def _numbers(self, job: State) -> str:
+        measured = read_measured(Run(job["folder"]), self.planned.record)
+        return ", ".join(
+            f"{c.name} {c.factor * measured[c.name]['value']:.{c.digits}f}"
+            for c in self.planned.columns
+        )

@@ -1,0 +1,40 @@
+"""What a study keeps of a run: measurements inside its folder, a failure beside it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from wessl.errors import Failure, UserError
+from wessl.run import Run, write_json
+
+State = dict[str, Any]
+
+
+def read_measured(run: Run, record: str) -> State:
+    """Column by column, each with its ``value`` and protocol."""
+    path = run.results / f"{record}.json"
+    return json.loads(path.read_text())["measured"] if path.exists() else {}
+
+
+def save(run: Run, job: State, measured: State) -> None:
+    """Adds to the record, which is replaced as a whole."""
+    told = dict(train=job["train"], test=job["test"], settings=job["settings"])
+    together = read_measured(run, job["record"]) | measured
+    run.save_result(job["record"], dict(format=1, kind="study", measured=together) | told)
+
+
+def failure_note(folder: Path) -> Path:
+    """Beside the folder: a run that was refused before it began has none."""
+    return folder.with_name(f"{folder.name}.failed.json")
+
+
+def note_failure(folder: Path, error: Exception | str) -> None:
+    diverged = isinstance(error, Failure) and "NaN or infinite" in str(error)
+    words = str(error) if isinstance(error, (UserError, str)) else repr(error)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_json(failure_note(folder), dict(format=1, error=words, diverged=diverged))
+
+
+def read_failure(folder: Path) -> State | None:
+    note = failure_note(folder)
+    return json.loads(note.read_text()) if note.exists() else None

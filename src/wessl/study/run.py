@@ -1,0 +1,130 @@
+"""``run_study``: from a study's name to its table and figure."""
+
+import difflib
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from wessl.errors import UserError
+from wessl.run import write_json, write_whole
+from wessl.study import terminal
+from wessl.study.asked import Asked, Planned, plan_study
+from wessl.study.data import find_data
+from wessl.study.figure import draw
+from wessl.study.progress import Progress, Say, Work, announce
+from wessl.study.runner import Runner, Slot
+from wessl.study.sizes import SIZES
+from wessl.study.slots import make_slots
+from wessl.study.studies import STUDIES
+from wessl.study.table import build
+from wessl.study.text import comma_separated, markdown
+
+State = dict[str, Any]
+Text = str | Path | None
+
+
+def run_study(
+    name: str,
+    data: str | Path | None = None,
+    size: Literal["smoke", "small", "paper"] = "smoke",
+    seeds: int | Sequence[int] | None = None,
+    protocols: Sequence[str] = (),
+    epochs: float | None = None,
+    train: str | Path | None = None,
+    test: str | Path | None = None,
+    transfer: Sequence[str | Path] = (),
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    draws: int | None = None,
+    parallel: int | None = None,
+    per_device: int = 1,
+    retry: bool = False,
+    slim: bool = False,
+    device: str = "auto",
+    cache: str | None = None,
+    compile: Literal["auto", "on", "off"] = "auto",
+    quiet: bool = False,
+) -> State:
+    """Runs what of a study is not done, then writes and returns its table.
+
+    ``data`` is a folder with ``train/`` and ``test/`` (or ``val/``), or any labelled DATA.
+    ``seeds`` is a number or a list; ``settings`` are those of ``wessl.pretrain``, for all cells
+    (``{"encoder.size": "S"}``). Runs lie in ``runs/`` beside ``out`` and are shared by studies::
+
+        found = wessl.study("where-how", "photos/", size="small", seeds=3)
+        found["rows"][-1]["results"]["1-shot"]["difference"]
+    """
+    study, sized = known("study", name, STUDIES), known("--size", size, SIZES)
+    options = dict(device=device, cache=cache, compile=compile, keep=1)
+    asked = Asked(
+        study=study,
+        size=sized,
+        data=find_data(text(data), text(train), text(test), size),
+        out=Path(out if out is not None else Path("studies") / name),
+        seeds=as_seeds(sized.seeds if seeds is None else seeds),
+        protocols=tuple(protocols),
+        transfer=tuple(str(path) for path in transfer),
+        epochs=epochs,
+        settings=dict(settings or {}),
+        options=options,
+        draws=draws,
+        slim=slim,
+        command=command(),
+    )
+    slots = make_slots(device, parallel, per_device, alone=study.kind == "overhead")
+    planned = plan_study(asked)
+    carry_out(planned, slots, retry, (lambda _: None) if quiet else terminal.say)
+    table = build(planned)
+    write(table, asked.out)
+    if not quiet:
+        terminal.print_table(table)
+    return table
+
+
+def carry_out(planned: Planned, slots: list[Slot], retry: bool, say: Say) -> None:
+    work = Work.find(planned, retry)
+    say(announce(planned, work, slots))
+    jobs = [planned.job(item, seed) for item, seed in work.todo.values()]
+    planned.runs.mkdir(parents=True, exist_ok=True)
+    # A process that has compiled several models refuses to compile more.
+    fresh = planned.facts.device == "cuda" or planned.asked.study.kind == "overhead"
+    Runner(slots, fresh, Progress(planned, len(jobs), say).done).run(jobs)
+
+
+def write(table: State, out: Path) -> None:
+    """``table.json``, ``.md`` and ``.csv``, then ``figure.svg`` and ``.png``."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "table.json", table)
+    write_text(out / "table.md", markdown(table))
+    write_text(out / "table.csv", comma_separated(table))
+    draw(table, out)
+
+
+def write_text(path: Path, words: str) -> None:
+    write_whole(path, lambda temporary: temporary.write_text(words, encoding="utf-8"))
+
+
+def known(what: str, name: str, all_of: Mapping[str, Any]) -> Any:
+    if name in all_of:
+        return all_of[name]
+    near = difflib.get_close_matches(name, all_of, 1, cutoff=0)[0]
+    raise UserError(f"{what} {name!r} is unknown; did you mean {near!r}? See `wessl study list`")
+
+
+def as_seeds(asked: int | Sequence[int]) -> tuple[int, ...]:
+    seeds = tuple(range(asked)) if isinstance(asked, int) else tuple(dict.fromkeys(asked))
+    if not seeds or min(seeds) < 0:
+        raise UserError(f"--seeds {asked}: at least one, and none below 0")
+    return seeds
+
+
+def command() -> str:
+    """As typed; the program by its name alone, wherever it lies."""
+    program = Path(sys.argv[0]).name
+    return shlex.join(["wessl" if program == "__main__.py" else program, *sys.argv[1:]])
+
+
+def text(path: Text) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,144 @@
+"""A study's table: what its run folders hold, summed up over seeds, beside the paper's numbers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from wessl.config import differences, to_dict
+from wessl.run import Run
+from wessl.study.asked import Item, Planned
+from wessl.study.columns import Column
+from wessl.study.intervals import Seeds, paired, summary
+from wessl.study.paper import Number, Row
+from wessl.study.record import read_failure, read_measured
+from wessl.verbs.header import versions
+
+State = dict[str, Any]
+Values = dict[str, dict[str, dict[int, float]]]
+"""Cell, column, seed."""
+
+
+def build(planned: Planned) -> State:
+    asked, study = planned.asked, planned.asked.study
+    values: Values = {item.cell.name: read_values(planned, item) for item in planned.items}
+    by_name = {item.cell.name: item for item in planned.items}
+    rows = [make_row(planned, item, by_name, values) for item in planned.items]
+    return dict(
+        format=1,
+        kind="study",
+        study=study.name,
+        line=study.line,
+        axis=None if study.axis is None else dict(label=study.axis.label, log=study.axis.log),
+        measures=study.kind,
+        size=asked.size.name,
+        train=asked.data.train,
+        test=asked.data.test,
+        pictures=planned.facts.pictures,
+        device=planned.facts.device,
+        seeds=list(asked.seeds),
+        draws=planned.settings.draws,
+        paper=study.setting,
+        notes=list(study.notes),
+        columns=[describe(column) for column in planned.columns],
+        rows=rows,
+        best=[
+            best(series, numbers, rows, planned.columns)
+            for series, numbers in study.best_of.items()
+        ],
+        command=asked.command,
+        versions=versions(),
+    )
+
+
+def read_values(planned: Planned, item: Item) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {column.name: {} for column in planned.columns}
+    for seed in planned.asked.seeds:
+        measured = read_measured(Run(planned.folder(item, seed)), planned.record)
+        for column in planned.columns:
+            if column.name in measured:
+                found[column.name][seed] = column.factor * measured[column.name]["value"]
+    return found
+
+
+def describe(column: Column) -> State:
+    return dict(
+        name=column.name,
+        title=column.title,
+        unit=column.unit,
+        difference_unit=column.difference_unit,
+        relative=column.relative,
+        digits=column.digits,
+        in_paper=column.in_paper,
+    )
+
+
+def make_row(planned: Planned, item: Item, items: dict[str, Item], values: Values) -> State:
+    first = None if item.cell.base in (None, item.cell.name) else items[item.cell.base or ""]
+    own = values[item.cell.name]
+    results = {}
+    for column in planned.columns:
+        reference = values[first.cell.name][column.name] if first else {}
+        printed = item.cell.paper.get(column.in_paper)
+        before = first.cell.paper.get(column.in_paper) if first else None
+        results[column.name] = make_result(own[column.name], reference, column) | dict(
+            paper=number(printed), paper_difference=paper_difference(printed, before, column)
+        )
+    return dict(
+        name=item.name,
+        series=item.cell.series,
+        x=item.x,
+        base=None if first is None else first.name,
+        settings=settings(item, first),
+        epochs=item.config.optim.epochs,
+        key=item.key,
+        results=results,
+        **of_runs(planned, item),
+    )
+
+
+def make_result(own: Seeds, reference: Seeds, column: Column) -> State:
+    if not own:
+        return dict(mean=None, sd=None, n=0, seeds={}, difference=None)
+    return summary(own) | dict(difference=paired(own, reference, column.relative))
+
+
+def number(printed: Number | None) -> State | None:
+    return None if printed is None else dict(mean=printed[0], sd=printed[1])
+
+
+def paper_difference(printed: Number | None, base: Number | None, column: Column) -> float | None:
+    if printed is None or base is None:
+        return None
+    gain = printed[0] - base[0]
+    return round(100 * gain / base[0] if column.relative else gain, 2)
+
+
+def settings(item: Item, first: Item | None) -> State:
+    """In what its config differs from the base's."""
+    if first is None:
+        return {}
+    changed = differences(to_dict(first.config), to_dict(item.config))
+    return {name: value for name, _, value in changed if name != "recipe" and "views" not in name}
+
+
+def of_runs(planned: Planned, item: Item) -> State:
+    """Its folders, what failed in them, and the curves of its heads where those are compared."""
+    found: State = dict(runs={}, failures={}, curves={})
+    for seed in planned.asked.seeds:
+        folder = planned.folder(item, seed)
+        found["runs"][str(seed)] = f"../runs/{folder.name}"
+        measured = read_measured(Run(folder), planned.record)
+        done = all(column.name in measured for column in planned.columns)
+        if not done and (failure := read_failure(folder)) is not None:
+            found["failures"][str(seed)] = failure
+        if planned.asked.study.kind == "diversity" and "diversity" in measured:
+            found["curves"][str(seed)] = measured["diversity"]["curves"]
+    return found
+
+
+def best(series: str, printed: Row, rows: Sequence[State], columns: Sequence[Column]) -> State:
+    """The cell of a series with the best first column, beside the paper's best of the series."""
+    lead = columns[0].name
+    mine = [r for r in rows if r["series"] == series and r["results"][lead]["mean"] is not None]
+    found = max(mine, key=lambda row: row["results"][lead]["mean"], default=None)
+    numbers = {column.name: number(printed.get(column.in_paper)) for column in columns}
+    return dict(series=series, name=found and found["name"], chosen_by=lead, paper=numbers)

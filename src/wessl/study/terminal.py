@@ -1,0 +1,65 @@
+"""What a study says: the list of studies, what it will cost, how far it is, and its table."""
+
+import sys
+from typing import Any
+
+from wessl.study.cell import Size, Study
+from wessl.study.text import own_difference, own_number, plus_minus
+
+State = dict[str, Any]
+
+
+def say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def print_list(studies: dict[str, Study], sizes: dict[str, Size]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Studies, and the runs of one seed", box=None, title_justify="left")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it asks")
+    for name in sizes:
+        table.add_column(name, justify="right", no_wrap=True)
+    for study in studies.values():
+        counts = (str(len(study.cells(size))) for size in sizes.values())
+        table.add_row(study.name, study.line, *counts)
+    console = Console(highlight=False)
+    console.print(table)
+    for size in sizes.values():
+        console.print(f"--size {size.name}: {size.line}")
+
+
+def print_table(found: State) -> None:
+    """Means with the paper's ImageNet numbers; then differences to the base."""
+    from rich.console import Console
+    from rich.table import Table
+
+    seeds = len(found["seeds"])
+    over = f"{seeds} seeds" if seeds > 1 else "1 seed, so without spread or intervals"
+    table = Table(title=f"{found['study']}, {found['size']}: {over}")
+    table.add_column("")
+    for column in found["columns"]:
+        table.add_column(column["title"], justify="right")
+    for row in found["rows"]:
+        cells = []
+        for column in found["columns"]:
+            result = row["results"][column["name"]]
+            lines = [own_number(row, column)]
+            if result["difference"] is not None:
+                lines.append(own_difference(result["difference"], column["digits"]))
+            if result["paper"] is not None:
+                shift = result["paper_difference"]
+                words = "" if shift is None else f" ({shift:+.1f})"
+                printed = plus_minus(result["paper"] | dict(sd=None), column["digits"])
+                lines.append(f"[dim italic]{printed}{words}[/]")
+            cells.append("\n".join(lines))
+        table.add_row(row["name"], *cells, end_section=True)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        "Mean ± sd; below, the difference to the base with its paired 95 % interval; "
+        f"[italic]in italics the paper's, of other data: {found['paper']}[/].",
+        soft_wrap=True,
+    )

@@ -1,0 +1,142 @@
+"""Every study at every size: configs that can be trained, and that differ by what is studied."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from wessl.auto import DataFacts
+from wessl.config import Options, differences, to_dict
+from wessl.study.asked import head_parameters, make_key
+from wessl.study.cell import Cell
+from wessl.study.sizes import SIZES, resolve
+from wessl.study.studies import STUDIES
+from wessl.verbs import checks
+
+DIGITS = DataFacts(1297, 8, 8, channels=1, device="cpu", memory_bytes=8 << 30)
+TINY_IMAGENET = DataFacts(16_000, 64, 64, channels=3, device="cuda", memory_bytes=139 << 30)
+IMAGENET = DataFacts(1_281_167, 375, 500, channels=3, device="cuda", memory_bytes=139 << 30)
+FACTS = {"smoke": (DIGITS,), "small": (TINY_IMAGENET, DIGITS), "paper": (IMAGENET,)}
+
+
+@cache
+def configs(study, size, facts):
+    cells = STUDIES[study].cells(SIZES[size])
+    common = STUDIES[study].common
+    return {c.name: resolve(c, SIZES[size], facts, {}, common=common) for c in cells}
+
+
+@pytest.fixture(scope="module")
+def tried():
+    """Configs that passed: studies share many."""
+    return set()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_cell_is_a_config_that_can_be_trained(study, size, tried):
+    for facts in FACTS[size]:
+        for config in configs(study, size, facts).values():
+            if config not in tried:
+                checks.check(config, Options(), facts.pictures)
+                tried.add(config)
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=lambda size: size.name)
+@pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
+def test_names_are_unique_and_bases_are_there(study, size):
+    cells = study.cells(size)
+    names = [cell.name for cell in cells]
+    assert len(set(names)) == len(names)
+    assert all(cell.base in (None, *names) for cell in cells)
+    assert study.line
+    assert study.axis is None or any(cell.x is not None for cell in cells)
+
+
+def changed(study, a, b, size="small", facts=TINY_IMAGENET):
+    found = configs(study, size, facts)
+    pairs = differences(to_dict(found[a]), to_dict(found[b]))
+    return {name: value for name, _, value in pairs if name != "recipe"}
+
+
+def test_cells_differ_from_the_base_by_what_they_say_alone():
+    ensemble = {"heads.count": 16, "loss.weighting": "ent", "loss.gamma": 0.05}
+    schedule = {"loss.gamma_epochs": 15.0}
+    assert changed("where-how", "base", "ent, both") == ensemble | schedule
+    assert changed("where-how", "ent, both", "ent, projection") == {"heads.share": "codebook"}
+    assert changed("where-how", "ent, both", "ent, codebook") == {"heads.share": "projection"}
+    assert changed("where-how", "ent, both", "ent-st, both") == {"loss.weighting": "ent-st"}
+    prob = {"loss.weighting": "prob", "loss.gamma": 1.0}
+    assert changed("where-how", "ent, both", "prob, both") == prob
+    gammas = changed("gamma", "DINO*, gamma = 0.05 ln c", "DINO*, gamma = 0.2 ln c")
+    assert gammas == {"loss.gamma": 0.2}
+    assert changed("heads", "DINO*, m = 2", "DINO*, m = 32") == {"heads.count": 32}
+
+
+def test_the_paper_size_is_the_published_recipe_for_300_epochs():
+    found = configs("where-how", "paper", IMAGENET)
+    base, ent = found["base"], found["ent, both"]
+    assert (base.optim.epochs, base.heads.codes, ent.heads.codes) == (300, 4096, 1024)
+    assert (ent.encoder.size, ent.encoder.patch_size, ent.optim.batch_size) == ("S", 16, 1024)
+    assert ent.views.count == 12
+    main = configs("methods", "paper", IMAGENET)
+    assert main["MSN*-ent ({m}), vitb16"].loss.gamma == 0.005
+    assert main["DINO, vits16"].heads.codes == 65_536
+    assert {main["DINO*, vits16"].optim.epochs, main["DINO*, vitb16"].optim.epochs} == {800, 400}
+
+
+@pytest.mark.parametrize(("size", "facts"), [("smoke", DIGITS), ("small", TINY_IMAGENET)])
+def test_equal_cells_of_different_studies_are_one_run(size, facts):
+    def key(study, name):
+        return make_key(configs(study, size, facts)[name], "data", timed=False)
+
+    assert key("where-how", "base") == key("weightings", "base") == key("prob-variants", "base")
+    assert key("where-how", "unif, both") == key("weightings", "unif")
+    assert key("where-how", "prob, both") == key("prob-variants", "prob")
+    assert key("where-how", "ent, both") == key("weightings", "ent")
+    assert key("where-how", "ent, both") == key("gamma", "DINO*, gamma = 0.05 ln c")
+    assert key("where-how", "base") == key("heads", "DINO*, m = 1")
+    assert key("methods", "DINO*") == key("transfer", "DINO*")
+    config = configs("where-how", size, facts)["base"]
+    assert make_key(config, "other data", False) != make_key(config, "data", False)
+    longer = replace(config, optim=replace(config.optim, epochs=7))
+    assert make_key(longer, "data", False) != make_key(config, "data", False)
+    same = replace(config, optim=replace(config.optim, epochs=7.0), recipe="another name", seed=5)
+    assert make_key(same, "data", False) == make_key(longer, "data", False)
+
+
+def test_an_original_method_keeps_its_own_ideas_in_the_starred_ones_sizes():
+    found = configs("methods", "small", TINY_IMAGENET)
+    dino, star, msn = found["DINO"], found["DINO*"], found["MSN"]
+    assert (dino.loss.target, dino.heads.hidden_dim, dino.heads.code_length) == (
+        "centering", 2048, "free",
+    )  # fmt: skip
+    assert dino.heads.codes == 16 * star.heads.codes
+    assert (dino.encoder, dino.optim.batch_size) == (star.encoder, star.optim.batch_size)
+    assert dino.optim.lr == star.optim.lr
+    assert msn.views.roles[0] == "target"
+    assert msn.heads.batch_norm
+    assert msn.loss.mask == 0.15
+
+
+def test_more_settings_reach_every_cell_but_not_what_it_studies():
+    size, facts = SIZES["small"], TINY_IMAGENET
+    asked = {"encoder.size": "S", "heads.count": 8}
+    base = Cell("base", "dino-star", {"heads.count": 1})
+    ent = Cell("ent", "dino-star-ent")
+    one, many = (resolve(cell, size, facts, asked) for cell in (base, ent))
+    assert (one.encoder.size, many.encoder.size) == ("S", "S")
+    assert (one.heads.count, many.heads.count) == (1, 8)
+
+
+def test_memory_free_today_changes_nothing():
+    little = DataFacts(16_000, 64, 64, channels=3, device="cuda", memory_bytes=1 << 30)
+    for cell in STUDIES["heads"].cells(SIZES["small"]):
+        here, there = (resolve(cell, SIZES["small"], f, {}) for f in (TINY_IMAGENET, little))
+        assert here == there
+
+
+def test_head_parameters_by_hand():
+    config = configs("where-how", "paper", IMAGENET)["ent, both"]
+    one = 384 * 1024 + 1024 + 1024 * 1024 + 1024 + 1024 * 256 + 256 + 1024 * 256
+    assert head_parameters(config) == 16 * one

@@ -1,0 +1,300 @@
+"""Studies as a user runs them: end to end, killed and resumed, shared, failed and retried."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import wessl
+from wessl import auto
+from wessl.auto import DataFacts
+from wessl.config import override, to_dict
+from wessl.errors import Failure, UserError
+from wessl.study.studies import STUDIES
+from wessl.verbs.study import command
+
+DIGITS = DataFacts(1297, 8, 8, channels=1, device="cpu", memory_bytes=8 << 30)
+TINY = {"encoder.widths": [8, 16], "optim.batch_size": 16}
+QUICK = dict(
+    train="builtin://digits/test",
+    test="builtin://digits/train",
+    settings=TINY,
+    epochs=1,
+    protocols=("1-shot", "k-NN"),
+    draws=3,
+    device="cpu",
+    parallel=1,
+    quiet=True,
+)
+WORDS = [
+    *("--train", "builtin://digits/test", "--test", "builtin://digits/train"),
+    *("--set", "encoder.widths=[8,16]", "optim.batch-size=16", "--epochs", "1"),
+    *("--protocols", "1-shot", "k-NN", "--draws", "3", "--device", "cpu"),
+]
+
+
+def start(out):
+    words = ["where-how", *WORDS, "--size", "smoke", "--seeds", "1", "--parallel", "2"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "wessl", "study", *words, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(runs):
+    return {path.parents[1].name for path in runs.glob("*/results/study-*.json")}
+
+
+def under_way(runs):
+    begun = {path.parent.name for path in runs.glob("*/config.json")}
+    return begun - {path.parent.name for path in runs.glob("*/encoder.safetensors")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """`wessl study where-how --size smoke`, uninterrupted."""
+    out = tmp_path_factory.mktemp("whole") / "where-how"
+    process = start(out)
+    said, progress = process.communicate()
+    assert process.returncode == 0, progress
+    return out, said, progress
+
+
+def test_a_study_killed_and_started_again_gives_the_same_table(whole, tmp_path):
+    out, runs = tmp_path / "where-how", tmp_path / "runs"
+    first = start(out)
+    while not (finished(runs) and under_way(runs)):
+        assert first.poll() is None, "it ended before it could be killed"
+        time.sleep(0.005)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert not out.exists()
+    assert len(finished(runs)) < 9
+
+    again = start(out)  # at once: a run that was under way may still be saving itself
+    _, progress = again.communicate()
+    assert again.returncode == 0, progress
+    assert "finished already" in progress
+    tables = [json.loads((place / "table.json").read_text()) for place in (whole[0], out)]
+    assert tables[0]["rows"] == tables[1]["rows"]
+    assert [row["results"]["1-shot"]["n"] for row in tables[1]["rows"]] == [1] * 9
+
+
+def test_a_worker_stops_and_saves_when_its_study_is_gone(tmp_path):
+    """The study's end of its input closes with the study, however that ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wessl.study.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    data = dict(train="builtin://digits/train", test="builtin://digits/test")
+    config = override(auto.small("dino-star", DIGITS, epochs=10_000)[0], TINY | {"seed": 1})
+    job = dict(folder=str(tmp_path / "run"), kind="accuracy", config=to_dict(config), **data)
+    job |= dict(options={"device": "cpu"}, columns=["k-NN"], command="wessl study x", record="r")
+    process.stdin.write((json.dumps(job) + "\n").encode())
+    process.stdin.flush()
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.stdin.close()
+    assert process.wait(60) != 0
+    process.stdout.close()
+    state = wessl.Run(tmp_path / "run").load_checkpoint()
+    assert 0 < state["step"] < 10_000
+
+
+def test_the_table_holds_every_cell_beside_the_papers_numbers(whole):
+    out, said, progress = whole
+    table = json.loads((out / "table.json").read_text())
+    assert len(table["rows"]) == 9
+    base, ent = table["rows"][0], table["rows"][-1]
+    assert (base["name"], ent["name"], ent["base"]) == ("base", "ent, both", "base")
+    assert base["results"]["1-shot"]["paper"] == dict(mean=40.6, sd=0.2)
+    result = ent["results"]["1-shot"]
+    assert result["paper_difference"] == 3.4
+    assert result["seeds"] == {"0": result["mean"]}
+    assert result["sd"] is None
+    gain = result["mean"] - base["results"]["1-shot"]["mean"]
+    assert result["difference"] == dict(mean=gain, low=None, high=None, n=1)
+    assert ent["settings"]["heads.count"] == 4
+    for name in ("table.md", "table.csv", "figure.svg", "figure.png"):
+        assert (out / name).stat().st_size > 500
+    assert "9 cells, 1 seed: 9 runs" in progress
+    assert "roughly" in progress
+    assert "ent, both" in said
+    assert "1 seed" in said
+
+
+def test_markdown_csv_and_figures_can_be_read_by_others(whole):
+    out = whole[0]
+    table = json.loads((out / "table.json").read_text())
+    rows = list(csv.DictReader((out / "table.csv").open()))
+    assert len(rows) == 9 * 2
+    assert float(rows[0]["mean"]) == table["rows"][0]["results"]["1-shot"]["mean"]
+    assert rows[0]["paper_imagenet_mean"] == "40.6"
+    lines = (out / "table.md").read_text().splitlines()
+    grid = [line for line in lines if line.startswith("|")]
+    assert len(grid) == 2 + 9 + 2 + 8  # accuracies, then differences of all but the base
+    assert len({line.count("|") for line in grid[:11]}) == 1
+    assert any("*(44.0 ± 0.2)*" in line for line in grid)
+    assert any("of one seed, so without an interval" in line for line in lines)
+    ElementTree.parse(out / "figure.svg")
+    assert Image.open(out / "figure.png").size[0] > 600
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Three cells of one study, to which others add."""
+    folder = tmp_path_factory.mktemp("shared")
+    return folder, wessl.study("memax", out=folder / "memax", **QUICK)
+
+
+def test_more_seeds_and_protocols_later_run_only_what_is_new(shared):
+    folder, before = shared
+    weights = {p: p.stat().st_mtime_ns for p in folder.glob("runs/*/encoder.safetensors")}
+    assert len(weights) == 3
+    more = QUICK | dict(seeds=2, protocols=("1-shot", "2-shot"))
+    table = wessl.study("memax", out=folder / "memax", **more)
+    assert {path: path.stat().st_mtime_ns for path in weights} == weights
+    assert len(list(folder.glob("runs/*/encoder.safetensors"))) == 6
+    old, new = (t["rows"][0]["results"]["1-shot"]["seeds"] for t in (before, table))
+    assert old["0"] == new["0"]
+    result = table["rows"][0]["results"]["2-shot"]
+    assert result["n"] == result["difference"]["n"] == 2
+    assert result["difference"]["low"] <= result["difference"]["mean"]
+
+
+def test_heads_are_compared_before_slim_runs_lose_them(tmp_path):
+    settings = QUICK | dict(settings=TINY | {"heads.count": 2}, slim=True)
+    first = wessl.study("diversity", out=tmp_path / "diversity", **settings)
+    assert all(0 < row["results"]["diversity"]["mean"] < 1 for row in first["rows"])
+    assert len(first["rows"][0]["curves"]["0"]["after"]) > 1
+    assert not list(tmp_path.glob("runs/*/checkpoints/*"))
+    weights = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/encoder.safetensors")}
+    again = wessl.study("diversity", out=tmp_path / "again", **settings)
+    assert again["rows"] == first["rows"]
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/encoder.safetensors")} == weights
+
+
+def test_runs_that_diverge_are_a_result(tmp_path):
+    settings = QUICK | dict(settings=TINY | {"loss.student_temperature": 1e-45})
+    table = wessl.study("memax", out=tmp_path / "memax", **settings)
+    assert all(row["failures"]["0"]["diverged"] for row in table["rows"])
+    assert "| weight 1 | diverged *(37.6 ± 0.2)* |" in (tmp_path / "memax/table.md").read_text()
+
+
+def test_failed_runs_are_named_left_alone_and_retried_on_request(shared, tmp_path):
+    out = tmp_path / "memax"
+    words = ["memax", *WORDS, "--parallel", "1", "--out", str(out)]
+    in_the_way = tmp_path / "runs" / shared[1]["rows"][2]["runs"]["0"].split("/")[-1]
+    in_the_way.parent.mkdir()
+    in_the_way.write_text("a file where a run belongs")
+    complaint = r"1 run failed.*\nweight 5, seed 0: .*is a file, not a folder"
+    with pytest.raises(Failure, match=complaint):
+        command(words)
+    assert "weight 5, seed 0" in (out / "table.md").read_text().split("Failed:")[1]
+
+    in_the_way.unlink()
+    with pytest.raises(Failure, match=complaint):
+        command(words)
+    assert not in_the_way.exists()
+    command([*words, "--retry"])
+    table = json.loads((out / "table.json").read_text())
+    assert [row["results"] for row in table["rows"]] == [r["results"] for r in shared[1]["rows"]]
+    assert not list(tmp_path.glob("runs/*.failed.json"))
+
+
+def test_a_run_that_another_process_trains_is_waited_for(shared, tmp_path):
+    run = wessl.Run(tmp_path / "runs" / shared[1]["rows"][0]["runs"]["0"].split("/")[-1])
+    found = []
+    with run.locked():
+        study = threading.Thread(
+            target=lambda: found.append(wessl.study("memax", out=tmp_path / "memax", **QUICK))
+        )
+        study.start()
+        time.sleep(8)
+        assert study.is_alive()
+    study.join()
+    assert found[0]["rows"] == shared[1]["rows"]
+
+
+def pictures(folder, count):
+    rng = np.random.default_rng(len(folder.parts))
+    for i in range(count):
+        place = folder / ("light" if i % 2 else "dark")
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 128, (8, 8)) + 127 * (i % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(place / f"{i}.png")
+
+
+def test_transfer_measures_other_datasets_and_their_mean(tmp_path):
+    for name in ("one", "two"):
+        for part in ("train", "test"):
+            pictures(tmp_path / name / part, 16)
+    others = [tmp_path / "one", tmp_path / "two"]
+    table = wessl.study("transfer", out=tmp_path / "t" / "transfer", transfer=others, **QUICK)
+    for row in table["rows"]:
+        values = [row["results"][name]["mean"] for name in ("one", "two", "mean")]
+        assert values[2] == pytest.approx((values[0] + values[1]) / 2)
+        assert values[0] > 90  # bright against dark
+    with pytest.raises(UserError, match="needs --transfer"):
+        wessl.study("transfer", out=tmp_path / "t" / "transfer", **QUICK)
+
+
+def test_overhead_measures_time_and_memory_instead_of_accuracy(tmp_path):
+    table = wessl.study("overhead", out=tmp_path / "overhead", **QUICK)
+    assert [row["x"] for row in table["rows"]] == [1, 4, 16]
+    for row in table["rows"]:
+        assert row["results"]["time"]["mean"] > 0
+        assert row["results"]["memory"]["mean"] > 0
+    assert table["rows"][2]["results"]["time"]["difference"] is not None
+    assert (tmp_path / "overhead" / "figure.png").exists()
+
+
+def test_the_python_side_needs_no_command_line_package():
+    code = "import sys, wessl; wessl.study.run_study; assert 'tyro' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_list_explains_every_study(capsys):
+    command(["list"])
+    said = capsys.readouterr().out
+    assert all(name in said for name in STUDIES)
+    assert "--size paper" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["where-hwo"], "study 'where-hwo' is unknown; did you mean 'where-how'"),
+        (["where-how", "--size", "small"], "--size small needs pictures"),
+        (["where-how", "/nowhere"], "/nowhere does not exist"),
+        (["where-how", "--test", "builtin://digits/test"], "--test needs --train"),
+        (["where-how", "flat"], "flat has no labels"),
+        (["where-how", "half"], "neither test/ nor val/"),
+        (["where-how", "--protocols", "0-shot"], "--protocols '0-shot' is unknown"),
+        (["where-how", "--set", "depth"], "write NAME=VALUE"),
+        (["where-how", "--set", "nonsense=3"], "unknown setting 'nonsense'"),
+        (["where-how", "--set", "epochs=3"], "--epochs sets the length"),
+        (["where-how", "--set", "batch_size=5000"], "a batch of 5000 cannot be drawn"),
+        (["where-how", "--parallel", "0"], "--parallel must be at least 1"),
+        (["where-how", "--device", "tpu9"], "--device 'tpu9' is not a device"),
+    ],
+)
+def test_a_users_mistake_is_named_before_anything_runs(tmp_path, monkeypatch, words, complaint):
+    monkeypatch.chdir(tmp_path)
+    pictures(tmp_path / "half" / "train", 4)
+    (tmp_path / "flat").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "flat" / "one.png")
+    Image.new("L", (8, 8)).save(tmp_path / "flat" / "two.png")
+    with pytest.raises(UserError, match=complaint):
+        command(words)
+    assert not (tmp_path / "studies").exists()
