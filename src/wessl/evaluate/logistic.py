@@ -15,7 +15,7 @@ from torch import Tensor
 
 from wessl.errors import UserError
 from wessl.evaluate.knn import check_finite, check_labelled, full_precision
-from wessl.evaluate.newton import Problem, coordinates, minimise
+from wessl.evaluate.newton import Problem, coordinates, minimise, start_at
 
 FEW_SHOT_STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 10.0)
 TRANSFER_STRENGTHS = (1e-6, 1e-5, *FEW_SHOT_STRENGTHS, 30.0, 100.0, 1e3, 1e4, 1e5)
@@ -135,21 +135,21 @@ def _solve(fit: LogisticFit, into: Tensor, x_gnd: Tensor, target_gn: Tensor, lim
     z, basis, mean, inverse_variance = coordinates(x_gnd)
     exact = Problem.of(z, target_gn, inverse_variance, len(fit.classes))
     quick, into = exact.single(), into.to(z.device)
-    w = z.new_zeros(len(z), exact.z.shape[2], len(fit.classes))
-    along = torch.zeros_like(w)
+    point = start_at(quick, z.new_zeros(len(z), exact.z.shape[2], len(fit.classes)))
+    before = point
     for i in sorted(range(len(fit.strengths)), key=lambda i: -fit.strengths[i]):
-        strength, start = fit.strengths[i], w
+        strength, start = fit.strengths[i], point
         # Against the features' variance a penalty can be so strong that the logits it leaves are
         # of the size of float32's rounding, or so weak that float32's gradient hides it.
         rough = strength >= 1e-4 and 1e-9 < strength * inverse_variance.amin().item() < 10
         tries = [quick, exact] if rough and fit.weight.dtype == torch.float32 else [exact]
         for problem in tries:  # what float32 leaves unfinished goes on in float64
             most = limit if problem is exact else min(limit, _FLOAT32_STEPS)
-            w, value, steps, solved = minimise(problem.at(strength), w, along, most)
+            point, value, steps, solved = minimise(problem.at(strength), before, point, most)
             if solved.all():
                 break
-        along = w - start
-        weight = torch.einsum("gdr,grc->gdc", basis, w[:, :-1])
+        before, w = start, point.w.double()
+        weight = torch.bmm(basis.to(point.w), point.w[:, :-1]).double()
         moved = torch.einsum("gdc,gd->gc", weight, fit.center.double() - mean)
         bias = exact.prior[:, 0] + w[:, -1] + moved
         fit.weight[into, i] = weight.to(fit.weight)

@@ -94,18 +94,39 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return torch.linalg.vecdot(a.flatten(1), b.flatten(1))
 
 
+class Point(NamedTuple):
+    """Weights `(g, r, c)`, and what they make of the pictures, `(g, n, c)`."""
+
+    w: Tensor
+    logits: Tensor
+
+    def to(self, problem: Problem) -> "Point":
+        """In the problem's precision; logits are computed anew where that changes."""
+        if self.w.dtype == problem.z.dtype:
+            return self
+        return start_at(problem, self.w)
+
+
+def start_at(problem: Problem, w: Tensor) -> Point:
+    w = w.to(problem.z)
+    return Point(w, problem.prior + problem.z @ w)
+
+
 def minimise(
-    problem: Problem, start: Tensor, along: Tensor, limit: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Newton's method; the weights `(g, r, c)` and, as `(g,)`, value, steps, converged.
+    problem: Problem, before: Point, start: Point, limit: int
+) -> tuple[Point, Tensor, Tensor, Tensor]:
+    """Newton's method; where it ends and, as `(g,)`, value, steps, converged.
+
+    `start` is where a stronger penalty ended and `before` where one still stronger did.
 
     A draw has converged when the Newton decrement, an estimate of value - optimum, is within the
     tolerance. The penalty makes the value strongly convex, so with a decrement of a share of the
     penalty the weights were within that share's root of the optimum, relatively; the last step
     takes them closer still.
     """
-    w, step = start.to(problem.z), along.to(problem.z)
-    logits, change = problem.prior + problem.z @ w, problem.z @ step
+    (w, logits), (w_before, logits_before) = start.to(problem), before.to(problem)
+    # A class that a draw does not hold has logits of -inf, which do not change.
+    step, change = w - w_before, (logits - logits_before).nan_to_num_(0.0)
     loss = problem.loss(logits)
     value = loss.value + _dot(problem.penalty * w, w) / 2
     # The first step goes along the path that led here; its slope needs no gradient.
@@ -123,7 +144,7 @@ def minimise(
         solved |= -slope / 2 <= share * _dot(problem.penalty * w, w) / 2 + rounding * value
         if solved.all():
             break
-    return w.double(), value.double(), steps, solved
+    return Point(w, logits), value.double(), steps, solved
 
 
 def _newton_step(problem: Problem, gradient: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
