@@ -9,12 +9,13 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet
 
-.PHONY: help install core demo test format lint types imports pytest clean
+.PHONY: help install core demo test docs api format lint types imports pytest clean
 
 help:
 	@echo "make demo     install the core and watch it learn from built-in pictures"
 	@echo "make test     install everything and run every check"
 	@echo "make install  the package with its development tools, in $(VENV)"
+	@echo "make docs     build the documentation's site, in site/"
 	@echo "make format   rewrite the code in the house format"
 	@echo "make clean    remove $(VENV) and caches"
 
@@ -26,12 +27,16 @@ $(BIN)/python:
 
 # A stamp is newer than what it was installed from, so the second call does nothing.
 $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
-	@echo "Installing wessl into $(VENV) ..."
+	@echo "Installing wessl into $(VENV) (torch is large: some minutes) ..."
 	@$(PIP_INSTALL) --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
 	@$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	@$(PIP_INSTALL) --editable '.[docs]'
 	@touch $@
 
 core: $(VENV)/.core
@@ -55,9 +60,17 @@ imports: install
 pytest: install
 	$(BIN)/python -m pytest --ignore=tests/test_imports.py
 
+# Strict: a link that leads nowhere fails, and nothing is written then.
+docs: $(VENV)/.docs
+	$(BIN)/python -m docs.builder site
+
+# docs/api.md, from the signatures and docstrings of the public names.
+api: core
+	@$(BIN)/python -m docs.builder.api > docs/api.md.new && mv docs/api.md.new docs/api.md
+
 format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis

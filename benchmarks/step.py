@@ -11,20 +11,20 @@ On a CPU there is nothing to leave out but heads; take a small `--batch` and `--
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from wessl.bench.pictures import pictures
+from wessl.bench.steps import Subject, batch_shape, build_trainer
+from wessl.bench.turns import wait_for
+from wessl.bench.views import without_kernels
 from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
-from wessl.data import kernels as view_kernels
-from wessl.data.cache import Batch
 from wessl.encoder import kernels
 from wessl.pretrain import trainer as training
-from wessl.pretrain.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -53,43 +53,31 @@ def variants(cuda: bool) -> list[Variant]:
 @contextmanager
 def settings(variant: Variant) -> Iterator[None]:
     """The switches that users do not have: without kernels, with or without CUDA graphs."""
-    before = kernels.in_half, kernels.stream, view_kernels.usable, training.GRAPH_PICTURES
+    before = kernels.in_half, kernels.stream, training.GRAPH_PICTURES
     if not variant.kernels:
         kernels.in_half, kernels.stream = (lambda x: False), (lambda x: x)
-        view_kernels.usable = lambda pixels, crop: False
     if variant.graphs is not None:
         training.GRAPH_PICTURES = 2**30 if variant.graphs else 0
     try:
-        yield
+        with nullcontext() if variant.kernels else without_kernels():
+            yield
     finally:
-        kernels.in_half, kernels.stream, view_kernels.usable, training.GRAPH_PICTURES = before
+        kernels.in_half, kernels.stream, training.GRAPH_PICTURES = before
         torch._dynamo.reset()
-
-
-def pictures(count: int, device: torch.device) -> Batch:
-    random = torch.Generator(device).manual_seed(0)
-    shape = (count, 256, 341, 3)
-    pixels = torch.randint(0, 256, shape, generator=random, dtype=torch.uint8, device=device)
-    sides = (torch.full((count,), side, device=device) for side in shape[1:3])
-    return Batch(pixels, *sides)
 
 
 def seconds(call: Callable[[], Any], device: torch.device, rounds: int) -> float:
     """The median of rounds, after three calls that do not count."""
 
-    def wait() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
     for _ in range(3):
         call()
     times = []
     for _ in range(rounds):
-        wait()
+        wait_for(device)
         start = time.perf_counter()
         for _ in range(4):
             call()
-        wait()
+        wait_for(device)
         times.append((time.perf_counter() - start) / 4)
     return sorted(times)[rounds // 2]
 
@@ -98,15 +86,12 @@ def measure(
     variant: Variant, config: Config, device: torch.device, rounds: int
 ) -> dict[str, float]:
     config = replace(config, heads=replace(config.heads, count=variant.heads or config.heads.count))
-    batch, indices = (
-        pictures(config.optim.batch_size, device),
-        torch.arange(config.optim.batch_size),
-    )
+    batch = pictures(*batch_shape(config), device)
+    indices = torch.arange(len(batch))
     with settings(variant):
-        loader: Any = SimpleNamespace(device=device, steps_per_epoch=1000)
         options = Options(device=str(device), compile=variant.compile)  # type: ignore[arg-type]
         start = time.perf_counter()
-        trainer = Trainer(config, options, loader, ([0.5] * 3, [0.25] * 3))
+        trainer = build_trainer(Subject(variant.name, config, options), device)
         views = trainer.prepare(indices, batch)
         trainer.train_step(views)
         result = dict(first=time.perf_counter() - start)

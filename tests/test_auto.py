@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from functools import reduce
 
 import pytest
@@ -202,6 +203,15 @@ def test_photographs_on_a_cpu_get_a_tiny_transformer():
     assert (config.encoder.size, config.encoder.depth, config.precision) == ("T", 6, "fp32")
     assert (config.optim.batch_size, config.heads.codes) == (64, 128)
     assert math.isclose(config.optim.lr, 5e-4)
+
+
+@pytest.mark.parametrize(("side", "channels", "precision"), [(64, 3, "bf16"), (8, 1, "fp32")])
+def test_a_cpu_with_bf16_trains_transformers_in_it_and_says_why(side, channels, precision):
+    has_it = replace(facts(2000, side, channels), cpu_bf16=True)
+    config, choices = auto.small("auto", has_it)
+    assert config.precision == precision
+    (reason,) = [c.reason for c in choices if c.setting == "precision"]
+    assert "CPU" in reason
 
 
 def test_the_estimate_meets_the_measured_speed():

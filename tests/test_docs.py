@@ -1,12 +1,17 @@
-"""The documentation keeps its word: its code runs, its links lead somewhere, its fences close."""
+"""The documentation keeps its word: its code runs, its flags and links exist, its fences close."""
 
 import re
+import shlex
 import textwrap
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
 import pytest
+from docs.builder import api
+
+from wessl.cli import VERBS
+from wessl.verbs.completion import flags_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -64,11 +69,37 @@ def broken_targets(path: Path) -> list[str]:
     for number, line in read(path).prose:
         plain = INLINE_CODE.sub("code", line)
         for target in (match[1] for pattern in TARGETS for match in pattern.finditer(plain)):
-            local = unquote(target.split("#")[0].split("?")[0])
-            is_address = re.match(r"[a-zA-Z][\w+.-]*:|//", target)
-            if local and not is_address and not (path.parent / local).exists():
+            if re.match(r"[a-zA-Z][\w+.-]*:|//", target):
+                continue
+            file, _, anchor = target.partition("#")
+            aim = path.parent / unquote(file) if file else path
+            if not aim.exists() or (anchor and anchor not in headings(aim)):
                 broken.append(f"{path}:{number}: {target}")
     return broken
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    titles = [line.lstrip("#") for _, line in read(path).prose if re.match(r"#+ ", line)]
+    return {re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def wessl_commands(path: Path) -> list[list[str]]:
+    """The words after ``wessl`` of every command in the page's shell blocks and its prose."""
+    page = read(path)
+    shell = [b.code.replace("\\\n", " ") for b in page.blocks if b.language in ("bash", "sh")]
+    lines = [line for code in shell for line in code.splitlines()]
+    lines += re.findall(r"`([^`]+)`", "\n".join(line for _, line in page.prose))
+    words = [shlex.split(line, comments=True) for line in lines if re.match(r"(\S+/)?wessl ", line)]
+    return [line[1:] for line in words if line[1][0].islower()]
+
+
+def test_commands_are_found_where_they_stand(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Try `wessl demo --out x`.\n```bash\n.venv/bin/wessl study heads \\\n  a # b\n```\n"
+    )
+    assert wessl_commands(page) == [["study", "heads", "a"], ["demo", "--out", "x"]]
 
 
 every_page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
@@ -84,6 +115,35 @@ def test_every_python_block_runs_in_order(path, tmp_path, monkeypatch):
 @every_page
 def test_every_relative_link_and_picture_exists(path):
     assert broken_targets(path) == []
+
+
+@every_page
+def test_every_command_has_a_verb_and_flags_that_exist(path):
+    for verb, *words in wessl_commands(path):
+        assert verb in VERBS
+        flags = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+        assert set(flags) <= set(flags_of(verb)), f"wessl {verb} {' '.join(words)}"
+
+
+def test_the_api_reference_is_fresh():
+    written = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert written == api.page(), "docs/api.md differs from the source: run `make api`"
+
+
+def test_the_site_has_every_page_and_no_broken_link(tmp_path):
+    pytest.importorskip("mdit_py_plugins", reason="only `make docs` installs it")
+    pytest.importorskip("latex2mathml")
+    from docs.builder.__main__ import BrokenLink, Site
+
+    site = Site()
+    site.write(tmp_path)
+    assert len(site.pages) > len(PAGES)
+    page = (tmp_path / "losses.html").read_text(encoding="utf-8")
+    assert "<math" in page
+    assert "$$" not in page
+    site.pages["docs/faq.md"].links.append("nowhere.md")
+    with pytest.raises(BrokenLink, match=r"docs/faq.md: nowhere.md"):
+        site.write(tmp_path)
 
 
 @every_page
@@ -104,11 +164,12 @@ def test_a_failing_block_is_named_by_page_and_line(tmp_path):
 def test_broken_links_and_open_fences_are_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
-        "[here](page.md#top) [web](https://example.org) [gone](gone.md)\n"
+        "# Top\n[here](page.md#top) [web](https://example.org) [gone](gone.md) [low](#bottom)\n"
         '<img src="gone.png">\n`[code](not-a-link.md)`\n```text\n[fenced](not-a-link.md)\n'
     )
-    assert broken_targets(page) == [f"{page}:1: gone.md", f"{page}:2: gone.png"]
-    assert read(page).open_fence == 4
+    broken = [f"{page}:2: gone.md", f"{page}:2: #bottom", f"{page}:3: gone.png"]
+    assert broken_targets(page) == broken
+    assert read(page).open_fence == 5
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -35,7 +35,14 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
     ),
     "analyse": ({"errors", "ensemble", "encoder", "data", "run"}, {"torch", "numpy", "scipy"}),
     "report": ({"errors", "run"}, {"numpy", "matplotlib"}),
-    "export": ({"errors", "encoder", "data", "run", "evaluate"}, THIRD_PARTY),
+    "bench": (  # measures the rooms below it; what it finds goes to the verb
+        {"_version", "errors", "config", "encoder", "ensemble", "data", "evaluate", "pretrain"},
+        {"torch", "numpy", "PIL", "sklearn", "rich"},
+    ),
+    "export": (  # onnxruntime runs what was written, where it is installed
+        {"errors", "encoder", "data", "run", "evaluate"},
+        THIRD_PARTY | {"onnxruntime"},
+    ),
 }
 EVERYTHING = {"study", "recipes", "auto", "plan", "verbs", "cli", "__init__", "__main__"}
 

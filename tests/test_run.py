@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import wessl.run as module
 from wessl.config import EncoderConfig, from_dict
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
@@ -283,3 +284,27 @@ def test_an_encoder_of_a_run_and_its_checkpoints_are_what_the_run_says(tmp_path)
     torch.save({"step": 3}, run.checkpoints / "other.pt")
     with pytest.raises(UserError, match=r"a file without a teacher; give a step-\*\.pt"):
         read_weights(run.checkpoints / "other.pt")
+
+
+def test_a_disk_that_holds_two_checkpoints_gives_up_the_older_for_a_new_one(tmp_path, monkeypatch):
+    run = Run.create(tmp_path / "run", {})
+    for step in (1, 2):
+        run.save_checkpoint(step, {"step": step}, keep=2)
+    room, write = 2, module.write_tensors
+
+    def on_a_small_disk(path, state):
+        if len(list(run.checkpoints.glob("step-*.pt"))) >= room:
+            raise OSError("No space left on device")
+        write(path, state)
+
+    monkeypatch.setattr(module, "write_tensors", on_a_small_disk)
+    run.save_checkpoint(3, {"step": 3}, keep=2)
+    assert [p.name for p in sorted(run.checkpoints.glob("*.pt"))] == [
+        "step-000000002.pt",
+        "step-000000003.pt",
+    ]
+    room = 1  # nothing is left to give up: the newest stays
+    (run.checkpoints / "step-000000002.pt").unlink()
+    with pytest.raises(OSError, match="No space"):
+        run.save_checkpoint(4, {"step": 4}, keep=2)
+    assert run.load_checkpoint()["step"] == 3

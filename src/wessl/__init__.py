@@ -25,14 +25,16 @@ _HOMES = {
     "Encoder": "wessl.encoder.protocol",
     "ViT": "wessl.encoder.vit",
     "Diversity": "wessl.analyse.diversity",
+    "classify": "wessl.verbs.classify",
     "diversity": "wessl.verbs.diversity",
+    "embed": "wessl.verbs.embed",
     "Run": "wessl.run",
     "UserError": "wessl.errors",
     "knn": "wessl.evaluate.knn",
     "load": "wessl.evaluate.features",
     "logistic": "wessl.evaluate.logistic",
 }
-_VERBS = ("evaluate", "pretrain", "report", "study")
+_VERBS = ("bench", "evaluate", "export", "pretrain", "report", "study")
 
 __all__ = [
     "Centering",
@@ -45,10 +47,14 @@ __all__ = [
     "ViT",
     "Weighting",
     "__version__",
+    "bench",
+    "classify",
     "diversity",
+    "embed",
     "ensemble_loss",
     "ensemble_weights",
     "evaluate",
+    "export",
     "knn",
     "load",
     "logistic",
@@ -75,8 +81,12 @@ if TYPE_CHECKING:
     from wessl.evaluate.knn import knn
     from wessl.evaluate.logistic import logistic
     from wessl.run import Run
+    from wessl.verbs.bench import bench
+    from wessl.verbs.classify import classify
     from wessl.verbs.diversity import diversity
+    from wessl.verbs.embed import embed
     from wessl.verbs.evaluate import evaluate
+    from wessl.verbs.export import export
     from wessl.verbs.pretrain import pretrain
     from wessl.verbs.report import report
     from wessl.verbs.study import study

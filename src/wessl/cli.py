@@ -89,9 +89,15 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 
 VERBS = {
+    "bench": "measure steps, views, loader and few-shot sweep on this machine",
+    "classify": "label all pictures from a handful of labelled ones",
+    "completion": "print a script for the shell that completes verbs, flags and files",
     "demo": "learn from built-in pictures and show what was learnt (minutes, no GPU)",
     "diversity": "compare what a run's heads learnt, pair by pair",
+    "doctor": "versions, devices, what is missing, a speed check, what to report",
+    "embed": "write the features of pictures into a file",
     "evaluate": "measure encoders with few labels, many, and on other datasets",
+    "export": "write an encoder for timm, Hugging Face or ONNX, with a model card",
     "pretrain": "train an encoder on a folder of pictures",
     "report": "write one page about a run, or several compared",
     "study": "the paper's tables and figures, on your pictures",

@@ -157,7 +157,7 @@ class Options:
     cache: str | None = None
     """Folder of the decoded-picture cache; default $WESSL_CACHE or ~/.cache/wessl."""
     max_bad: float = 0.05
-    """Largest share of pictures that may fail to decode before the run stops."""
+    """Pictures that may fail to decode before the run stops: a share, or above 1 a number."""
     save_every: float = 300.0
     """Seconds between checkpoints."""
     keep: int = 2

@@ -59,8 +59,10 @@ def choose(
 def suited(
     config: Config, choices: list[Choice], device: torch.device, change: Callable[[Config], Config]
 ) -> Plan:
-    """bf16 only on GPUs that have it; then the user's settings."""
-    has = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+    """bf16 only on GPUs that have it, and where it was chosen for a CPU; the user's settings."""
+    chosen = any(c.setting == "precision" and c.value == "bf16" for c in choices)
+    # A run that began on a CPU with bf16 goes on in it on any other, if slowly.
+    has = has_bf16(device) if device.type == "cuda" else chosen
     if config.precision == "bf16" and not has:
         choices = [c for c in choices if c.setting != "precision"]
         choices.append(Choice("precision", "fp32", "this device has no bf16", warning=True))
@@ -68,13 +70,22 @@ def suited(
     return Plan(settle(config, change), choices)
 
 
+def has_bf16(device: torch.device) -> bool:
+    """Whether it multiplies bf16 itself: what a CPU only imitates is slower than fp32."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(bool(getattr(torch.cpu, test, bool)()) for test in tests)
+
+
 def settle(config: Config, change: Callable[[Config], Config]) -> Config:
     """The user's settings on top; a new weighting takes its own default gamma with it."""
     changed = change(config)
-    loss = changed.loss
-    if loss.weighting != config.loss.weighting and loss.gamma == config.loss.gamma:
-        changed = replace(changed, loss=replace(loss, gamma=None))
-    return changed
+    if changed.loss.weighting == config.loss.weighting:
+        return changed
+    # What stands after a change of nothing but its start was set by the user, whatever it is.
+    own = replace(config, loss=replace(config.loss, gamma=None))
+    return replace(changed, loss=replace(changed.loss, gamma=change(own).loss.gamma))
 
 
 def of_running(options: Options, device: torch.device) -> list[Choice]:
@@ -124,6 +135,7 @@ def look_at(source: Source, device: torch.device) -> DataFacts:
         channels=source.channels,
         device="cuda" if device.type == "cuda" else "cpu",
         memory_bytes=available_memory(device),
+        cpu_bf16=device.type == "cpu" and has_bf16(device),
     )
 
 

@@ -125,15 +125,31 @@ class Run:
         path = self.checkpoints / f"step-{step:09d}.pt"
         for left_by_a_kill in self.checkpoints.glob(".step-*.tmp"):
             left_by_a_kill.unlink()
-        write_tensors(path, state)
+        try:
+            write_tensors(path, state)
+        except OSError:
+            if not self._make_room():
+                raise
+            write_tensors(path, state)
         write_json(path.with_suffix(".json"), {"step": step, "sha256": sha256(path)})
         # A checkpoint of a later step is one that was damaged and passed over.
         known = sorted(self.checkpoints.glob("step-*.pt"))
         kept = [old for old in known if old <= path][-max(1, keep) :]
         for old in (old for old in known if old not in kept):
-            old.with_suffix(".json").unlink(missing_ok=True)
-            old.unlink()
+            self._remove(old)
         return path
+
+    def _make_room(self) -> bool:
+        """Gives up all whole checkpoints but the newest, for a disk that holds no more of them."""
+        whole = [path for path in sorted(self.checkpoints.glob("step-*.pt")) if not damage(path)]
+        for old in whole[:-1]:
+            self._remove(old)
+        return len(whole) > 1
+
+    @staticmethod
+    def _remove(checkpoint: Path) -> None:
+        checkpoint.with_suffix(".json").unlink(missing_ok=True)
+        checkpoint.unlink()
 
     def load_checkpoint(
         self, device: str | torch.device = "cpu", say: Callable[[str], None] | None = None
@@ -177,8 +193,21 @@ class Run:
     def load_encoder(self) -> tuple[dict[str, Tensor], State]:
         weights, description = self.path / "encoder.safetensors", self.path / "encoder.json"
         if not weights.exists() or not description.exists():
-            raise UserError(f"{self.path} holds no finished encoder; run `wessl pretrain` on it")
+            raise UserError(self._unfinished())
         return load_file(weights), json.loads(description.read_text())
+
+    def _unfinished(self) -> str:
+        if not self.exists:
+            return (
+                f"{self.path} is no run folder; train one first: "
+                "wessl pretrain PICTURES --out RUN, then give RUN"
+            )
+        rows = self.read_metrics()
+        at = f" (step {rows[-1]['step']} is the last in its metrics)" if rows else ""
+        return (
+            f"{self.path} holds no finished encoder{at}; "
+            "the `wessl pretrain` command that began it goes on and finishes it"
+        )
 
     def save_result(self, name: str, result: State) -> Path:
         self.results.mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ def read_foreign(
     loaded: dict[str, Any], path: Path, network: Network = "teacher", heads: int | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """A ViT's weights under our names, and what its ``encoder.json`` would say."""
-    told = _json_beside(path, "config.json").get("num_attention_heads")
+    told = _json_beside(path, "config.json")
+    args = told.get("model_args")  # where timm tells of a model with other heads than its name's
+    number = told.get("num_attention_heads") or (isinstance(args, dict) and args.get("num_heads"))
     try:
-        found = convert(loaded, network, heads or told)
+        found = convert(loaded, network, heads or number or None)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     return found.state, describe_vit(found, path)
@@ -83,10 +86,20 @@ def describe_vit(found: Converted, path: Path) -> dict[str, Any]:
         mean=mean,
         std=std,
         image_size=size,
-        resize=round(size * 256 / 224),
+        resize=_resize(processor, told, size) or round(size * 256 / 224),
         left_out=found.left_out,
         notes=notes,
     )
+
+
+def _resize(processor: dict[str, Any], timm: dict[str, Any], size: int) -> int | None:
+    """The short side before the centre crop of this size, where files beside the weights say it."""
+    try:
+        if processor and int(processor["crop_size"]["height"]) == size:
+            return max(size, int(processor["size"]["shortest_edge"]))
+        return max(size, math.floor(size / timm["crop_pct"]))
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        return None
 
 
 def _json_beside(path: Path, name: str) -> dict[str, Any]:

@@ -471,3 +471,15 @@ def test_strays_beside_class_folders_cost_the_labels_and_are_named(tmp_path):
 
 def test_a_folder_of_mostly_loose_pictures_needs_no_word_about_labels(tmp_path):
     assert labelled_folder(tmp_path, [f"s{i}" for i in range(20)]).note is None
+
+
+def test_folders_named_train_and_test_are_parts_and_not_classes(tmp_path):
+    for part in ("train", "Test"):
+        for kind in ("cat", "dog"):
+            (tmp_path / part / kind).mkdir(parents=True)
+            Image.new("L", (8, 8)).save(tmp_path / part / kind / "a.png")
+    source = open_source(tmp_path)
+    assert source.labels is None
+    assert source.classes is None
+    assert "parts of a data set and not classes" in source.note
+    assert open_source(tmp_path / "train").classes == ["cat", "dog"]

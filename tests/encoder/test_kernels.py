@@ -33,6 +33,23 @@ def test_plain_attention_is_the_textbooks():
     torch.testing.assert_close(kernels.attention_plain(qkv, 3), loop_attention(qkv, 3))
 
 
+@pytest.mark.parametrize(("n", "heads"), [(1, 1), (17, 3), (65, 3), (kernels.PRODUCTS + 1, 2)])
+def test_attention_in_bf16_on_a_cpu_equals_float64_and_so_do_its_gradients(n, heads):
+    shapes = (3, n, 32), (96 * heads, 32), (96 * heads,)
+    x, weight, bias = (torch.randn(shape).mul(0.3).bfloat16() for shape in shapes)
+    exact = [t.double().requires_grad_() for t in (x, weight, bias)]
+    ours = [t.requires_grad_() for t in (x, weight, bias)]
+    found = kernels.linear_attention(*ours, heads)
+    expected = loop_attention(F.linear(*exact), heads)
+    assert found.dtype == torch.bfloat16
+    assert distance(found.detach(), expected.detach()) < 2e-2
+    direction = torch.randn_like(found)
+    gradients = torch.autograd.grad(found, ours, direction)
+    wanted = torch.autograd.grad(expected, exact, direction.double())
+    for a, b in zip(gradients, wanted, strict=True):
+        assert distance(a, b) < 2e-2
+
+
 def test_without_half_precision_on_a_gpu_the_plain_expressions_run():
     x = torch.randn(2, 5, 16)
     weight, bias = torch.randn(48, 16, requires_grad=True), torch.randn(48, requires_grad=True)

@@ -72,6 +72,30 @@ def test_an_interval_holds_the_truth_over_draws_and_pictures(draws):
     assert np.mean([low <= truth <= high for low, high in found]) >= 0.90
 
 
+@pytest.mark.parametrize(("shots", "pool"), [(2, 3), (5, 20)])
+def test_draws_from_few_labels_do_not_make_certain_of_labels_one_does_not_have(shots, pool):
+    """A draw is as good as its labels are on average; 30 draws share the few labels there are."""
+    rng = np.random.default_rng(0)
+    truth, pictures, classes = 0.75, 1000, 10
+
+    def answers():
+        good = rng.normal(size=(classes, pool))
+        draws = [
+            np.mean([rng.choice(own, shots, replace=False) for own in good]) for _ in range(30)
+        ]
+        shares = truth + 0.2 * np.array(draws)[:, None]
+        return torch.from_numpy(rng.random((30, pictures)) < shares)
+
+    found = [answers() for _ in range(100)]
+
+    def held(taken):
+        ends = [accuracy_interval(correct, i, taken) for i, correct in enumerate(found)]
+        return np.mean([low <= truth <= high for low, high in ends])
+
+    assert held(shots / pool) >= 0.90
+    assert held(0.0) < 0.85  # as if every draw had labels of its own
+
+
 def test_a_paired_difference_is_narrower_than_the_two_accuracies():
     generator = torch.Generator().manual_seed(0)
     ours = torch.rand(5, 400, generator=generator) < torch.linspace(0.2, 1, 400)

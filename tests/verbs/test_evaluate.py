@@ -393,7 +393,7 @@ def test_no_run_an_unfinished_one_or_one_given_twice_is_refused(run, tmp_path, c
     (tmp_path / "empty").mkdir()
     for paths, said in (
         ([], "give a RUN"),
-        ([tmp_path / "empty"], "holds no finished encoder"),
+        ([tmp_path / "empty"], "is no run folder"),
         ([run.path, f"{run.path}/../run"], "are the same"),
     ):
         code, _, errors = command(capsys, *paths, "--train", TRAIN, "--device", "cpu")

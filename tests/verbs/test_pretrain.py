@@ -11,7 +11,10 @@ from safetensors.torch import load_file
 from small_runs import QUICK, command, photographs, tiny
 
 import wessl
+from wessl import plan
+from wessl.config import override
 from wessl.errors import UserError
+from wessl.recipes import recipe
 
 
 @pytest.fixture(autouse=True)
@@ -305,3 +308,12 @@ def test_the_help_of_a_recipe_shows_its_values():
     code, _, complaint = command("pretrain", "--recipe=msm/vitb16", "--help")
     assert code == 2
     assert "did you mean 'msn/vitb16'" in complaint
+
+
+def test_a_gamma_of_ones_own_stays_with_a_new_weighting_whatever_it_is():
+    base = recipe("dino-star-ent/vits16")
+    for gamma in (base.loss.gamma, 0.07):
+        changes = {"loss.weighting": "prob", "loss.gamma": gamma}
+        assert plan.settle(base, lambda c, x=changes: override(c, x)).loss.gamma == gamma
+    default = plan.settle(base, lambda c: override(c, {"loss.weighting": "prob"}))
+    assert default.loss.gamma is None

@@ -10,8 +10,8 @@ class BadPicture(Exception):
 
 
 def check_bad(skipped: Skipped, total: int, max_bad: int | float) -> None:
-    """Stop when more pictures failed than allowed."""
-    limit = max_bad * total if isinstance(max_bad, float) else max_bad
+    """Stop when more pictures failed than allowed: a share up to 1.0, or a number of them."""
+    limit = max_bad * total if isinstance(max_bad, float) and max_bad <= 1 else max_bad
     if len(skipped) > limit or len(skipped) == total:
         first = "".join(f"\n  {name}: {reason}" for name, reason in skipped[:5])
         raise Failure(

@@ -27,6 +27,9 @@ _FORMS = (
 )
 
 
+_PARTS = {"train", "training", "test", "testing", "val", "valid", "validation"}
+
+
 class Source(ABC):
     """Pictures by number. `labels`, where there are any, index `classes` if those have names.
 
@@ -198,6 +201,13 @@ def _folder(path: Path, channels: int | None, keep: Path) -> FileSource:
         raise UserError(f"{path} holds no pictures ({' '.join(ENDINGS)}) at any depth")
     source = FileSource(os.fsdecode(root), os.fsdecode(root), listing.names, channels)
     source.labels, source.classes, source.note = listing.labels, listing.classes, listing.note
+    if source.classes and {name.lower() for name in source.classes} <= _PARTS:
+        parts = " and ".join(f"{name}/" for name in source.classes)
+        source.note = (
+            f"{path} holds {parts}, parts of a data set and not classes, so it has no labels; "
+            f"for those give {path / source.classes[0]}"
+        )
+        source.labels = source.classes = None
     return source
 
 

@@ -72,7 +72,10 @@ class ConvNet(nn.Module):
         return self.blocks(F.relu(self.norm(self.stem(images))))
 
     def _read(self, cells: Tensor) -> Tensor:
-        return self.read(F.adaptive_avg_pool2d(cells, self.grid).flatten(1))
+        # Pooling to the size the cells have changes nothing, and takes a tenth of a CPU's step.
+        same = cells.shape[2:] == (self.grid, self.grid)
+        pooled = cells if same else F.adaptive_avg_pool2d(cells, self.grid)
+        return self.read(pooled.flatten(1))
 
 
 def group_norm(dim: int) -> nn.GroupNorm:

@@ -6,6 +6,12 @@ truth in as few as 79 % of simulated cases, so the error of their mean is drawn 
 instead. A difference is taken picture by picture and draw by draw before anything is resampled:
 what both encoders find hard cancels.
 
+Draws from few labelled pictures overlap, and however many there are they tell little of labels one
+does not have. A draw that takes a share `f` of the labels varies, to first order, by `1 - f` of
+what a draw of other labels would, and the mean of all draws by `f` of it: together `1/g + f/(1-f)`
+of the draws' variance. On raw digits, two labels a class drawn from three, `1/g` alone held the
+truth in 39 of 60 cases, this in 58.
+
 Resampling alone knows no picture it has not seen: 20 right of 20 would give 100 % ± 0. Four
 pictures are therefore added, two right and two wrong (Agresti and Coull 1998), and to a difference
 one for either side and two for neither (much as Bonett and Price 2012); as a difference's mean over
@@ -27,28 +33,34 @@ Interval = tuple[float, float]
 Numbers = NDArray[np.int64]
 
 
-def accuracy_interval(correct_gn: Tensor, seed: int = 0) -> Interval:
+def accuracy_interval(correct_gn: Tensor, seed: int = 0, taken: float = 0.0) -> Interval:
     """The 95 % interval of the mean accuracy of draws' correct answers `(draws, pictures)`.
+
+    `taken` is the share of the labelled pictures that went into each draw.
 
     >>> import torch
     >>> low, high = accuracy_interval(torch.tensor([[True] * 20]))
     >>> low < 0.9, high
     (True, 1.0)
     """
-    return _interval(_numbers(correct_gn), np.array([1, 1, 0, 0]), 0, seed)
+    return _interval(_numbers(correct_gn), np.array([1, 1, 0, 0]), 0, seed, taken)
 
 
-def difference_interval(correct_gn: Tensor, other_gn: Tensor, seed: int = 0) -> Interval:
+def difference_interval(
+    correct_gn: Tensor, other_gn: Tensor, seed: int = 0, taken: float = 0.0
+) -> Interval:
     """The same of the difference of two encoders on the same draws and pictures."""
     added = np.array([1, -1, 0, 0]) / np.sqrt(len(correct_gn))
-    return _interval(_numbers(correct_gn) - _numbers(other_gn), added, -1, seed)
+    return _interval(_numbers(correct_gn) - _numbers(other_gn), added, -1, seed, taken)
 
 
 def _numbers(correct_gn: Tensor) -> Numbers:
     return correct_gn.cpu().numpy().astype(np.int64)
 
 
-def _interval(values_gn: Numbers, added: NDArray[Any], least: float, seed: int) -> Interval:
+def _interval(
+    values_gn: Numbers, added: NDArray[Any], least: float, seed: int, taken: float
+) -> Interval:
     draws, n = values_gn.shape
     rng = np.random.default_rng([seed, draws, n])
     # Pictures of one value are alike, so how many of each value are drawn is all that counts.
@@ -57,7 +69,8 @@ def _interval(values_gn: Numbers, added: NDArray[Any], least: float, seed: int) 
     drawn = rng.multinomial(len(pictures), counts / len(pictures), REPLICATES)
     means = drawn @ distinct / len(pictures)
     if draws > 1:
-        error = values_gn.mean(1).std(ddof=1) / np.sqrt(draws)
+        overlap = taken / (1 - taken) if taken < 1 else 0.0  # draws of all labels do not differ
+        error = values_gn.mean(1).std(ddof=1) * np.sqrt(1 / draws + overlap)
         means = means + error * rng.standard_t(draws - 1, REPLICATES)
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     found = values_gn.mean()  # the added pictures may not push it out

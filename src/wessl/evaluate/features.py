@@ -96,7 +96,7 @@ def load(
     device: str | torch.device = "cpu",
     network: Literal["teacher", "student"] = "teacher",
 ) -> TrainedEncoder:
-    """The encoder of a run folder or of a weights file with timm's names.
+    """The encoder of a run folder, of a weights file, or of a folder with one as exports are.
 
     A run's encoder is the teacher's, as in the paper; the student's lies in its checkpoints.
 
@@ -111,11 +111,19 @@ def load(
     if network == "student":
         weights, description = _read_student(path)
     else:
-        weights, description = Run(path).load_encoder() if path.is_dir() else read_weights(path)
+        weights, description = _read_folder(path) if path.is_dir() else read_weights(path)
     config = from_dict(EncoderConfig, description["encoder"])
     encoder = build_encoder(config, description["channels"])
     encoder.load_state_dict(weights)
     return TrainedEncoder(encoder.to(device), description)
+
+
+def _read_folder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """A run's encoder, or the weights of an export to timm or Hugging Face."""
+    run, files = Run(path), sorted(path.glob("*.safetensors"))
+    if len(files) != 1 or files[0].name == "encoder.safetensors":
+        return run.load_encoder()
+    return read_weights(files[0])
 
 
 def _read_student(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -60,7 +60,7 @@ def few_shot(
     labels = train.labels.to(place)
     rows = [draw.to(place) for draw in _rows(train, shots, draws, seed)]
     swept = list(strengths) if fixed is None else [fixed]
-    folds = min(_folds(labels[r]) for r in rows)
+    folds = min(fold_count(labels[r]) for r in rows)
     chosen = torch.full((len(rows),), len(swept) // 2)
     if len(swept) > 1 and select == "val" and folds > 1:
         chosen = _cross_validated(x, labels, rows, swept, strength, folds)
@@ -146,7 +146,7 @@ def _cross_validated(
 ) -> Tensor:
     """The strength likeliest to the held-out part of each draw, its index, `(draws,)`."""
     likelihood = torch.zeros(len(rows), len(strengths), dtype=torch.float64)
-    fold_of = [_fold_of(labels[r], folds) for r in rows]
+    fold_of = [fold_in(labels[r], folds) for r in rows]
     for fold in range(folds):
         kept = [r[f != fold] for r, f in zip(rows, fold_of, strict=True)]
         held = [r[f == fold] for r, f in zip(rows, fold_of, strict=True)]
@@ -160,12 +160,12 @@ def _cross_validated(
     return likelihood.argmax(1)
 
 
-def _folds(labels: Tensor) -> int:
+def fold_count(labels: Tensor) -> int:
     """As many as most classes have pictures; 1 where most have only one."""
     return min(FOLDS, int(labels.unique(return_counts=True)[1].median()))
 
 
-def _fold_of(labels: Tensor, folds: int) -> Tensor:
+def fold_in(labels: Tensor, folds: int) -> Tensor:
     """In which fold each picture is held out: a class's first in 0, its second in 1, and so on.
 
     -1 for a class's only picture, without which its fold could not know the class.

@@ -70,6 +70,26 @@ def knn_accuracy(
     return {k: (p == test_labels.to(p.device)).double().mean().item() for k, p in predicted.items()}
 
 
+@torch.no_grad()
+def neighbours(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The `k` rows most similar to each row of `features` `(n, d)`, itself left out.
+
+    Cosines, largest first, and row numbers, both `(n, k)`, or `(n, n - 1)` where `k` is more. The
+    features may be mapped from a file: they are read in chunks.
+
+    >>> neighbours(torch.tensor([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]]), k=1)[1].tolist()
+    [[2], [2], [1]]
+    """
+    count = len(features)
+    k = min(_checked_ks(k)[0], count - 1)
+    with full_precision(features.device):
+        similarity, index = _nearest(features, features, k + 1)
+    itself = index == torch.arange(count, device=index.device)[:, None]
+    # Among many equal rows a row may miss itself; then one of them is left out in its place.
+    itself[:, -1] |= ~itself.any(1)
+    return similarity[~itself].view(count, k), index[~itself].view(count, k)
+
+
 def check_finite(features: Tensor, name: str) -> None:
     """Stop at features that are not a matrix of finite numbers, naming the first bad rows."""
     if features.ndim != 2 or not features.is_floating_point():

@@ -134,8 +134,15 @@ def make_row(contestant: Contestant, task: Task, measured: Results, seed: int) -
         guesses = result["predicted"].reshape(-1, len(task.test_labels))
         correct[name] = guesses == task.test_labels
         kept = {key: value for key, value in result.items() if key != "predicted"}
-        results[name] = kept | dict(interval=list(accuracy_interval(correct[name], seed)))
+        ends = accuracy_interval(correct[name], seed, share_taken(result))
+        results[name] = kept | dict(interval=list(ends))
     return Row(contestant.name, contestant.role, contestant.weights, results, correct)
+
+
+def share_taken(result: Result) -> float:
+    """The share of the training labels in each draw; 0 for a protocol that draws none."""
+    labelled = result["protocol"].get("labelled_pictures", [0])
+    return max(labelled) / result["protocol"]["train_pictures"]
 
 
 def differences(row: Row, base: Row, seed: int) -> dict[str, dict[str, Any]]:
@@ -143,7 +150,11 @@ def differences(row: Row, base: Row, seed: int) -> dict[str, dict[str, Any]]:
     return {
         name: dict(
             difference=row.results[name]["accuracy"] - base.results[name]["accuracy"],
-            interval=list(difference_interval(row.correct[name], base.correct[name], seed)),
+            interval=list(
+                difference_interval(
+                    row.correct[name], base.correct[name], seed, share_taken(row.results[name])
+                )
+            ),
         )
         for name in row.results
         if name in base.results

@@ -106,7 +106,8 @@ def explain(record: Record, width: int | None = None) -> str:
     lines = [
         f"{test['pictures']} test pictures of {test['classes']} classes ({test['location']}); "
         f"{train['pictures']} training pictures of {train['classes']} ({train['location']}).",
-        "± is half a 95 % interval over other draws and other test pictures"
+        "± is half a 95 % interval over other labels and other test pictures; where there is one "
+        "draw, over test pictures alone"
         + "; differences are paired, * where the interval excludes 0."
         * (sum(map(_competes, record["rows"])) > 1),
     ]

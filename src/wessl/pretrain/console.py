@@ -61,6 +61,8 @@ class Console:
             if "ms" in self.row:
                 moved["eta"] = (steps - step) * self.row["ms"] / 1e3
             self._draw(self.row | moved)
+        elif not self.moving and not self.quiet and self._due(3 * self.every):
+            self._print(f"step {step}/{steps}  epoch {epoch:.1f}")
 
     def doing(self, words: str) -> None:
         """What takes long before the first step."""

@@ -227,7 +227,9 @@ def listening(nothing_new: Callable[[], bool]) -> Iterator[list[int]]:
         if signum != signal.SIGUSR1 and nothing_new():
             raise Interrupted(signum, "before the first step; the same command goes on")
         if again:
-            raise Interrupted(signum, "at once; the last checkpoint stands")
+            raise Interrupted(
+                signum, "at once; what was not saved is lost, the same command goes on"
+            )
 
     watched = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
     try:

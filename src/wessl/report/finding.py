@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from wessl.report.markup import finite, percent
 from wessl.report.measured import Measured, Row, collect, paired_error
 from wessl.report.seeds import Method, gain, methods
-from wessl.report.story import Story
+from wessl.report.story import Story, part
 from wessl.report.words import count
 
 
@@ -97,7 +97,8 @@ def compared_words(stories: Sequence[Story]) -> str:
             words = best_method(measured, methods(measured, stories))
             return (words or best_run(measured, scores)) + warning
     ends = [(points[-1][1], s.name) for s in stories if (points := knn_points(s))]
-    if len(ends) == len(stories):
+    learnt = {part(story.header, "data").get("digest") for story in stories}
+    if len(ends) == len(stories) and len(learnt) == 1:
         (best, name), (second, other) = sorted(ends, key=lambda end: -end[0])[:2]
         return f"k-NN accuracy at the end is {gap(name, best, other, second)}.{warning}"
     return f"{len(stories)} runs side by side; not all were measured alike.{warning}"

@@ -20,7 +20,7 @@ from wessl.evaluate.suite import Settings
 from wessl.pretrain.model import build_model
 from wessl.study.cell import Cell, Size, Study
 from wessl.study.columns import Column, check_protocols, columns
-from wessl.study.data import Data, digest, open_labelled
+from wessl.study.data import Data, digest, open_labelled, refuse_other_classes
 from wessl.study.sizes import resolve
 from wessl.verbs import checks
 
@@ -120,6 +120,7 @@ def plan_study(asked: Asked) -> Planned:
     tested = None
     if asked.data.test is not None:
         tested = open_labelled(asked.data.test, "--test", cache)
+        refuse_other_classes(source, tested)
     facts = plan.look_at(source, device)
     protocols = asked.protocols or possible(asked.size.protocols, source, tested is not None)
     check_protocols(protocols, tested is not None)

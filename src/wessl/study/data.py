@@ -47,12 +47,25 @@ def find_data(data: str | None, train: str | None, test: str | None, size: str) 
 
 def open_labelled(data: str, flag: str, cache: str | None) -> Source:
     source = open_source(data, directory=cache)
+    if source.labels is None and source.note:
+        raise UserError(f"{flag}: {source.note}")
     if source.labels is None:
         raise UserError(
             f"{flag} {data} has no labels to measure with; give folders named by class, a list "
             "with labels, or an .npz with `labels`"
         )
     return source
+
+
+def refuse_other_classes(train: Source, test: Source) -> None:
+    """Said before hours of training, not after them."""
+    unknown = sorted(set(test.classes or ()) - set(train.classes or test.classes or ()))
+    if unknown:
+        some = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        raise UserError(
+            f"--test {test.location} has {len(unknown)} classes that --train {train.location} "
+            f"lacks ({some}); are these the folders you meant?"
+        )
 
 
 def digest(source: Source) -> str:

@@ -183,6 +183,7 @@ def command(words: list[str]) -> None:
         pictures: int = PICTURES,
         device: str = "auto",
         out: str | None = None,
+        cache: str | None = None,
     ) -> None:
         """Compare the heads of a run: do they group pictures alike, up to the codes' numbering?
 
@@ -192,8 +193,9 @@ def command(words: list[str]) -> None:
             pictures: How many pictures to look at, at most; of more, a fixed random sample.
             device: cpu, cuda, cuda:1 ...; auto takes a GPU when there is one.
             out: Another run folder for results/diversity.json; default: RUN.
+            cache: Where decoded pictures are kept.
         """
-        print_table(diversity(run, data, pictures, device, out, quiet=False))
+        print_table(diversity(run, data, pictures, device, out, cache=cache, quiet=False))
         print(f"all of it: {Run(out or run).results / 'diversity.json'}")
 
     tyro.cli(parse, args=words, prog="wessl diversity")

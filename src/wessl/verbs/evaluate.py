@@ -40,6 +40,7 @@ def evaluate(
     network: Literal["teacher", "student"] = "teacher",
     device: str = "auto",
     cache: str | Path | None = None,
+    max_bad: float = 0.5,
     quiet: bool = True,
     **settings: Any,
 ) -> Record:
@@ -69,6 +70,7 @@ def evaluate(
         network=network,
         device=device,
         cache=None if cache is None else str(cache),
+        max_bad=max_bad,
     )
     return _evaluate(asked, Settings(**settings), quiet)
 

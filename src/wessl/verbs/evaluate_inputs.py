@@ -55,6 +55,8 @@ class Evaluate:
     """auto (all GPUs there are), cpu, cuda or cuda:1."""
     cache: str | None = None
     """Where decoded pictures are kept."""
+    max_bad: float = 0.5
+    """Pictures that may fail to decode: a share, or above 1 a number."""
 
 
 def enter(asked: Evaluate, say: Say, quiet: bool) -> Iterator[Contestant]:
@@ -168,14 +170,16 @@ def _open(
         source.labels, source.classes = np.zeros(len(source), np.int64), [only]
     if source.labels is None:
         raise UserError(
-            f"{flag} {data} has no labels; give folders named by class, a list with labels, or an "
-            ".npz with `labels`"
+            f"{flag}: {source.note}"
+            if source.note
+            else f"{flag} {data} has no labels; give folders named by class, a list with labels, "
+            "or an .npz with `labels`"
         )
     if source.note:
         say(f"{flag}: {source.note}")
     side = max(256, *(one.like.description["resize"] for one in contestants))
     with bar(f"decoding {data}", contestants[0].quiet) as progress:
-        cache = build_cache(source, side, asked.cache, progress=progress)
+        cache = build_cache(source, side, asked.cache, None, asked.max_bad, progress)
     if cache.skipped:
         some = "; ".join(f"{name}: {reason}" for name, reason in cache.skipped[:5])
         more = f"; and {len(cache.skipped) - 5} more" * (len(cache.skipped) > 5)

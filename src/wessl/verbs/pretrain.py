@@ -187,7 +187,9 @@ class Pretrain:
     recipe: str = "auto"
     """auto; a method sized to the data (dino-star-ent); or as published (.../vits16)."""
     budget: str | None = None
-    """Time to fit in, such as 20m or 2h."""
+    """Time to fit in, such as 20m or 2h; the start and the report come on top."""
+    epochs: float | None = None
+    """Passes over the pictures; short for --optim.epochs."""
     running: tyro.conf.OmitArgPrefixes[Options] = field(default_factory=Options)
 
 
@@ -200,6 +202,10 @@ def command(words: list[str]) -> None:
     def change(config: Config) -> Config:
         return tyro.cli(Config, args=rest, default=config, prog="wessl pretrain DATA --out RUN")
 
+    if asked.epochs is not None:
+        rest = ["--optim.epochs", str(asked.epochs), *rest]
     request = dict(recipe=asked.recipe, budget=asked.budget, changes=rest)
     run = pretrain_with(asked.data, asked.out, asked.running, request, change, Console())
     print(f"encoder: {run.path / 'encoder.safetensors'}")
+    print(f"report:  {run.path / 'report.html'}")
+    print(f"next:    wessl evaluate {run.path} --train LABELLED --test LABELLED")

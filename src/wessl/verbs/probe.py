@@ -47,7 +47,8 @@ def open_probe(
         decode,
         options.cache,
         options.workers,
-        progress=console.decoding,
+        options.max_bad,
+        console.decoding,
     )
 
 

@@ -1,0 +1,64 @@
+"""From a folder of JPEG files to pictures on the device: decoding, and reading the cache."""
+
+import itertools
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from PIL import Image
+
+from wessl.bench.pictures import write_jpegs
+from wessl.bench.turns import Measured, Work, in_turns
+from wessl.data.cache import build_cache
+from wessl.data.loader import Loader
+from wessl.data.sources import open_source
+
+SHORT_SIDE = 256
+
+
+def measure_loading(
+    device: torch.device, count: int, batch_size: int, seconds: float
+) -> list[Measured]:
+    """Rows ``wessl`` and ``PIL, one process`` for decoding, and ``wessl`` for the cache."""
+    height, width = 375, 500
+    with TemporaryDirectory(prefix="wessl-bench-") as name:
+        folder = Path(name)
+        write_jpegs(folder / "jpegs", count, height, width)
+        source = open_source(folder / "jpegs")
+        fresh = (folder / f"cache-{i}" for i in itertools.count())
+        cache = build_cache(source, SHORT_SIDE, folder / "cache")
+        loader = Loader(cache, batch_size, device=device)
+        decode: dict[str, Work] = {
+            "wessl": lambda: build_cache(source, SHORT_SIDE, next(fresh)),
+            "PIL, one process": lambda: [plain(path) for path in files(folder / "jpegs")],
+        }
+        epoch: dict[str, Work] = {"wessl": lambda: one_epoch(loader)}
+        decoded = in_turns(decode, device, seconds, least=2, most=5, warm=0)
+        read = in_turns(epoch, device, seconds / 4)
+    size = f"{count} JPEGs of {width}x{height}"
+    rows = [
+        Measured("loader", f"{size}, decoded to {SHORT_SIDE} px", way, times, count)
+        for way, times in decoded.items()
+    ]
+    subject = f"{size}, from the cache in batches of {batch_size} ({loader.residency})"
+    of_epoch = loader.steps_per_epoch * batch_size
+    return [*rows, Measured("loader", subject, "wessl", read["wessl"], of_epoch)]
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def plain(path: Path) -> Image.Image:
+    with Image.open(path) as picture:
+        colour = picture.convert("RGB")
+    scale = SHORT_SIDE / min(colour.size)
+    width, height = (round(side * scale) for side in colour.size)
+    return colour.resize((width, height), Image.Resampling.BICUBIC)
+
+
+def one_epoch(loader: Loader) -> None:
+    with closing(loader.batches(0)) as batches:
+        for _ in itertools.islice(batches, loader.steps_per_epoch):
+            pass

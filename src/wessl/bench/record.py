@@ -1,0 +1,117 @@
+"""The file of a measurement, and how a new one compares with it."""
+
+import json
+import os
+import platform
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from wessl._version import __version__
+from wessl.bench.turns import Measured
+from wessl.errors import UserError
+
+FORMAT = 1
+SLOWER = 1.05
+"""Times of a number from which it is marked: quiet machines repeat themselves to a few percent."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A number then and now; ``ratio`` is now over then, of seconds or of bytes."""
+
+    section: str
+    subject: str
+    way: str
+    what: str
+    ratio: float
+
+    @property
+    def worse(self) -> bool:
+        return self.ratio > SLOWER
+
+
+def describe(rows: list[Measured], device: torch.device, quick: bool) -> dict[str, Any]:
+    return dict(
+        format=FORMAT,
+        machine=machine(device),
+        versions=versions(),
+        settings=dict(device=str(device), quick=quick, threads=torch.get_num_threads()),
+        rows=[asdict(row) | dict(seconds=row.seconds) for row in rows],
+    )
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    cuda = device.type == "cuda"
+    return dict(
+        device=torch.cuda.get_device_name(device) if cuda else "CPU",
+        cpu=processor(),
+        cpu_extensions=torch.backends.cpu.get_cpu_capability(),
+        cores=os.cpu_count(),
+        system=platform.platform(),
+    )
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    return dict(wessl=__version__, torch=torch.__version__, numpy=numpy.__version__, python=python)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What ``--json`` wrote, checked as far as a comparison needs it."""
+    try:
+        found = json.loads(path.read_text())
+        if found["format"] != FORMAT:
+            raise UserError(
+                f"--compare {path} has format {found['format']}, not {FORMAT}: measure it again"
+            )
+        for row in found["rows"]:
+            if not row["seconds"] > 0:
+                raise ValueError(f"{row['subject']} took {row['seconds']} seconds")
+            row["section"], row["subject"], row["way"], row["facts"]
+    except FileNotFoundError:
+        raise UserError(f"--compare {path} does not exist; --json writes such a file") from None
+    except OSError as error:
+        raise UserError(f"--compare {path} cannot be read ({error.strerror})") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise UserError(f"--compare {path} is not a file that --json wrote ({error})") from error
+    return dict(found)
+
+
+def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
+    """Every number that both hold, in the new one's order. Other sizes are other subjects."""
+
+    def by_key(record: dict[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]:
+        return {(row["section"], row["subject"], row["way"]): row for row in record["rows"]}
+
+    before, changes = by_key(old), []
+    for key, row in by_key(new).items():
+        if key not in before:
+            continue
+        changes.append(Change(*key, "time", row["seconds"] / before[key]["seconds"]))
+        then, now = (r["facts"].get("bytes") for r in (before[key], row))
+        if then and now:
+            changes.append(Change(*key, "memory", now / then))
+    return changes
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Names of what else differs between the two, which a ratio may come from."""
+    return [
+        f"{part} {name}: {old.get(part, {}).get(name)} then, {value} now"
+        for part in ("machine", "versions", "settings")
+        for name, value in new[part].items()
+        if old.get(part, {}).get(name) != value
+    ]

@@ -1,0 +1,175 @@
+"""A training step with 1, 4 and 16 heads, beside the same step written straightforwardly."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from wessl.bench.baseline import Baseline
+from wessl.bench.memory import peak_bytes
+from wessl.bench.pictures import pictures
+from wessl.bench.turns import Measured, Work, in_turns
+from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options, override
+from wessl.data.view_config import dino_views, drawing_views
+from wessl.pretrain.cost import batch_that_fits, flops_per_image, peak_flops
+from wessl.pretrain.model import build_model
+from wessl.pretrain.schedules import schedule
+from wessl.pretrain.step import Views
+from wessl.pretrain.trainer import Trainer
+
+HEADS = (1, 4, 16)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A training to be measured with every number of heads."""
+
+    name: str
+    config: Config
+    options: Options = field(default_factory=Options)
+
+    def with_heads(self, m: int) -> "Subject":
+        config = override(self.config, {"heads.count": m})
+        name = f"{self.name}, batch {config.optim.batch_size}, m = {m}"
+        return Subject(name, config, self.options)
+
+
+def subjects(device: torch.device, quick: bool) -> list[Subject]:
+    if device.type == "cuda":
+        return [quick_on_gpu(device) if quick else transformer_on_gpu(device)]
+    return [drawings(quick), photographs(quick)]
+
+
+def drawings(quick: bool) -> Subject:
+    """What ``wessl demo`` trains."""
+    config = Config(
+        encoder=EncoderConfig(kind="conv", image_size=16, drop_path=0.0),
+        heads=HeadsConfig(depth=1, embed_dim=8, codes=128),
+        optim=OptimConfig(batch_size=16 if quick else 64),
+        views=drawing_views(16),
+        short_side=8,
+        channels=1,
+    )
+    return Subject("conv encoder, 2x16", config)
+
+
+def photographs(quick: bool) -> Subject:
+    """What small photographs get on a CPU, in fewer pictures a step."""
+    batch, depth, hidden = (4, 2, 128) if quick else (16, 6, 1024)
+    config = Config(
+        encoder=EncoderConfig(size="T", patch_size=8, image_size=64, depth=depth),
+        heads=HeadsConfig(hidden_dim=hidden, codes=2 * batch),
+        optim=OptimConfig(batch_size=batch),
+        views=dino_views(64, 32, 6),
+        short_side=64,
+    )
+    return Subject(f"ViT-T/8 of {depth} blocks, 2x64 + 6x32", config)
+
+
+def transformer_on_gpu(device: torch.device) -> Subject:
+    config = Config(heads=HeadsConfig(count=max(HEADS), codes=1024), precision="bf16")
+    # Two fifths: the straightforward step needs more, and both are there at once.
+    room = 0.4 * torch.cuda.mem_get_info(device)[1]
+    batch = min(256, batch_that_fits(config, room))
+    config = override(config, {"optim.batch_size": batch})
+    return Subject("ViT-S/16, 2x224 + 10x96, bf16", config, Options(device=str(device)))
+
+
+def quick_on_gpu(device: torch.device) -> Subject:
+    """Without compilation, which takes longer than all the rest."""
+    config = override(
+        photographs(quick=False).config,
+        {"precision": "bf16", "optim.batch_size": 64, "heads.codes": 128},
+    )
+    options = Options(device=str(device), compile="off")
+    return Subject("ViT-T/8 of 6 blocks, 2x64 + 6x32, bf16, not compiled", config, options)
+
+
+def measure_steps(
+    subject: Subject, device: torch.device, seconds: float, half: bool = False
+) -> list[Measured]:
+    """Rows ``wessl`` and ``plain loop`` for each number of heads, all of them in turns.
+
+    ``half`` adds a row ``wessl, bf16`` to a transformer in fp32.
+    """
+    ways = {"wessl": ours, "wessl, bf16": ours_in_half, "plain loop": plain_loop}
+    if not half or subject.config.precision == "bf16" or subject.config.encoder.kind != "vit":
+        del ways["wessl, bf16"]
+    views = views_of(subject, device)
+    works: dict[tuple[int, str], Work] = {}
+    memory: dict[tuple[int, str], int] = {}
+    for m, way in itertools.product(HEADS, ways):
+        build = partial(ways[way], subject.with_heads(m), device, views)
+        works[m, way], memory[m, way] = build_and_weigh(build, device)
+    rounds = in_turns(works, device, seconds)
+    return [
+        row(subject.with_heads(m), way, times, memory[m, way], device)
+        for (m, way), times in rounds.items()
+    ]
+
+
+def row(
+    subject: Subject, way: str, times: list[float], memory: int, device: torch.device
+) -> Measured:
+    """With the share of the chip's rate, where that is known."""
+    batch = subject.config.optim.batch_size
+    measured = Measured("step", subject.name, way, times, batch, {"bytes": memory})
+    rate = peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    if rate is not None:
+        done = flops_per_image(subject.config) * batch
+        measured.facts["mfu"] = done / measured.seconds / rate
+    return measured
+
+
+def ours(subject: Subject, device: torch.device, views: Views) -> Work:
+    trainer = build_trainer(subject, device)
+    return lambda: trainer.train_step(views)
+
+
+def ours_in_half(subject: Subject, device: torch.device, views: Views) -> Work:
+    config = override(subject.config, {"precision": "bf16"})
+    return ours(replace(subject, config=config), device, views)
+
+
+def plain_loop(subject: Subject, device: torch.device, views: Views) -> Work:
+    config = subject.config
+    baseline = Baseline(config, build_model(config).to(device))
+    now = schedule(500, 100_000, 1000, config.optim, config.loss, config.heads.codes)
+    return lambda: baseline.train_step(views, now)
+
+
+def build_and_weigh(build: Callable[[], Work], device: torch.device) -> tuple[Work, int]:
+    """The work, and the memory of its networks, its optimiser and its second step."""
+    works: list[Work] = []
+
+    def begin() -> None:
+        works.append(build())
+        works[0]()
+        works[0]()  # now the optimiser has its moments
+
+    size = peak_bytes(begin, device)
+    return works[0], size
+
+
+def views_of(subject: Subject, device: torch.device) -> Views:
+    """One batch of views, which all numbers of heads learn from."""
+    config = subject.config
+    batch = pictures(*batch_shape(config), device)
+    return build_trainer(subject, device).prepare(torch.arange(len(batch)), batch)
+
+
+def batch_shape(config: Config) -> tuple[int, int, int, int]:
+    """Pictures, height, width (of photographs four thirds of it) and channels."""
+    side = config.short_side
+    width = side * 4 // 3 if config.channels == 3 else side
+    return config.optim.batch_size, side, width, config.channels
+
+
+def build_trainer(subject: Subject, device: torch.device) -> Trainer:
+    loader: Any = SimpleNamespace(device=device, steps_per_epoch=1000)  # all it asks of a loader
+    channels = subject.config.channels
+    return Trainer(subject.config, subject.options, loader, ([0.5] * channels, [0.25] * channels))

@@ -1,0 +1,78 @@
+"""``wessl.bench`` and ``wessl bench``: how fast this machine does our work."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+
+from wessl.bench import record
+from wessl.bench.suite import measure_all
+from wessl.bench.table import compared_lines, measured_lines
+from wessl.errors import Failure
+from wessl.plan import find_device, has_bf16
+from wessl.run import write_json
+
+
+def bench(
+    device: str = "auto",
+    json: str | Path | None = None,
+    compare: str | Path | None = None,
+    quick: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Measures training steps, views, loader and few-shot sweep, prints them, and returns all.
+
+    Everything stands beside the straightforward way of doing the same. ``json`` is a file to write
+    what was found to, ``compare`` such a file of an earlier time::
+
+        wessl.bench(json="before.json")
+        wessl.bench(json="after.json", compare="before.json")
+    """
+    console = Console()
+    old = None if compare is None else record.read(Path(compare))  # before minutes are spent
+    where = find_device(device)
+    say = say or (lambda words: console.print(f"measuring {words} ..."))
+    rows = measure_all(where, quick, has_bf16(where), say)
+    found = record.describe(rows, where, quick)
+    if json is not None:
+        try:
+            Path(json).parent.mkdir(parents=True, exist_ok=True)
+            write_json(Path(json), found)
+        except OSError as error:
+            raise Failure(f"--json {json}: {error}") from error
+    console.print("Medians of rounds in turns; ratios to the straightforward way")
+    console.print(*measured_lines(rows), sep="\n")
+    if old is not None:
+        changes = record.compare(old, found)
+        console.print(f"\nNow over then ({compare}); below 1 is better")
+        console.print(*compared_lines(changes), sep="\n")
+        for difference in record.differences(old, found):
+            console.print(f"differs: {difference}")
+        slower = sum(change.worse for change in changes)
+        console.print(
+            f"{slower} of {len(changes)} numbers are more than 5 % worse than in {compare}"
+        )
+    return found
+
+
+def command(words: list[str]) -> None:
+    @dataclass(frozen=True)
+    class Bench:
+        """Measure training steps, views, loader and few-shot sweep on this machine.
+
+        Each stands beside the straightforward way of doing the same; a ratio of 2 is twice as fast.
+        """
+
+        device: str = "auto"
+        """cpu, cuda, cuda:1 ...; auto takes a GPU when there is one."""
+        json: str | None = None
+        """File to write every number to."""
+        compare: str | None = None
+        """Such a file of an earlier time: prints each number's ratio to it, marks 5 % worse."""
+        quick: bool = False
+        """Small sizes, seconds instead of minutes: to see that it works, not how fast."""
+
+    bench(**vars(tyro.cli(Bench, args=words, prog="wessl bench")))

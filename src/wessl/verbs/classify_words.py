@@ -1,0 +1,91 @@
+"""What a classification amounts to, in words."""
+
+from typing import TYPE_CHECKING
+
+from wessl.export.classify import ENOUGH
+
+if TYPE_CHECKING:
+    from wessl.verbs.classify import Classified
+
+FEW = 3
+"""Classes with fewer labels are named."""
+NAMED = 10
+
+
+def in_words(found: "Classified") -> str:
+    labelled, classes = sum(found.counts.values()), len(found.counts)
+    lines = [
+        *found.notes,
+        f"{labelled} labelled {_plural('picture', labelled)} of {classes} classes; "
+        f"{len(found.paths):,} others to guess",
+        _how_good(found),
+        _how_sure(found),
+        *_few(found.counts),
+        *_skipped(found.skipped),
+    ]
+    if found.worth_labelling:
+        hard, many = "it is hard to decide", "it stands for many that are like no labelled one"
+        why = many if found.classifier.estimate is None else hard
+        lines += ["", f"most worth a label next, because {why}:"]
+        lines += [_suggestion(found, row) for row in found.worth_labelling]
+    return "\n".join(lines)
+
+
+def _how_good(found: "Classified") -> str:
+    estimate = found.classifier.estimate
+    if estimate is None:
+        return (
+            "how good: cannot be estimated, as most classes have one label and none can be held "
+            "out; look at some guesses, or label a second picture of each class"
+        )
+    words = f"how good: {estimate.in_words()} ({estimate.of} labels, each held out once"
+    if estimate.folds < 5:
+        words += f"; with {_share(estimate.folds)} of the labels held out at a time this is low"
+    return f"{words}); true if the labelled pictures are like the others"
+
+
+def _share(folds: int) -> str:
+    return {2: "half", 3: "a third", 4: "a quarter"}.get(folds, f"1/{folds}")
+
+
+def _how_sure(found: "Classified") -> str:
+    classifier = found.classifier
+    if classifier.calibrated:
+        by = f"temperature {classifier.temperature:.2f}"
+        return f"confidences: calibrated on the held-out labels ({by})"
+    why = "no label" if classifier.estimate is None else f"only {classifier.estimate.of} labels"
+    return (
+        f"confidences: not calibrated, as {why} could be held out ({ENOUGH} are needed); their "
+        "order still tells"
+    )
+
+
+def _few(counts: dict[str, int]) -> list[str]:
+    few = [name for name, count in counts.items() if count < FEW]
+    if not few:
+        return []
+    if len(few) == len(counts) and len(set(counts.values())) == 1:
+        each = next(iter(counts.values()))
+        return [f"few labels: {each} in each class; {FEW} or more are better"]
+    some = ", ".join(f"{name} ({counts[name]})" for name in few[:NAMED])
+    return [f"few labels: {some}{f', and {len(few) - NAMED} more' * (len(few) > NAMED)}"]
+
+
+def _skipped(skipped: list[tuple[str, str]]) -> list[str]:
+    if not skipped:
+        return []
+    some = "; ".join(f"{name}: {reason}" for name, reason in skipped[:5])
+    more = f"; and {len(skipped) - 5} more" * (len(skipped) > 5)
+    return [
+        f"{len(skipped):,} unreadable {_plural('picture', len(skipped))} left out ({some}{more})"
+    ]
+
+
+def _suggestion(found: "Classified", row: int) -> str:
+    first, second = found.labels[row], found.second[row]
+    sure, less = found.confidence[row], found.second_confidence[row]
+    return f"  {found.paths[row]}  {first} ({sure:.2f}) or {second} ({less:.2f})"
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"

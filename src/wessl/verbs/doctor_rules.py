@@ -1,0 +1,91 @@
+"""What ``wessl doctor`` makes of what it found: each thing in the way, with its remedy."""
+
+from collections.abc import Callable
+from typing import Any
+
+from wessl.verbs.doctor_facts import gib
+
+Record = dict[str, Any]
+
+_PURPOSE = {
+    "hf": "Hugging Face's weights and datasets",
+    "onnx": "ONNX",
+    "track": "TensorBoard and Weights & Biases",
+    "dev": "`make test`",
+    "docs": "`make docs`",
+}
+_LOW_DISK = 5 * 2**30
+
+
+def no_gpu(found: Record) -> list[str]:
+    if any(name.startswith("cuda:") for name in found["devices"]):
+        return []
+    if found["devices"]["NVIDIA driver"] is None:
+        return ["no NVIDIA GPU: training runs on the CPU. Remedy: none needed for small data"]
+    if found["torch"]["CUDA"] is None:
+        return ["an NVIDIA driver, but a torch without CUDA. Remedy: install torch's CUDA build"]
+    return [
+        "an NVIDIA driver and torch with CUDA, but no GPU that torch can use. Remedy: look at "
+        "nvidia-smi and CUDA_VISIBLE_DEVICES; the driver may be older than torch wants"
+    ]
+
+
+def no_compiler(found: Record) -> list[str]:
+    if not any(name.startswith("cuda:") for name in found["devices"]):
+        return []
+    said = []
+    if found["torch"]["triton"] is None:
+        said.append("no triton: slower kernels. Remedy: pip install triton, or --compile off")
+    if found["torch"]["compiler"] is None:
+        said.append(
+            "no C compiler, which torch.compile needs. Remedy: install gcc, or --compile off"
+        )
+    return said
+
+
+def too_many_threads(found: Record) -> list[str]:
+    threads = found["devices"]["threads"]
+    if threads["torch"] <= threads["usable"]:
+        return []
+    usable = threads["usable"]
+    return [
+        f"torch uses {threads['torch']} threads on {usable} usable cores, which wait for each "
+        f"other. Remedy: OMP_NUM_THREADS={usable}"
+    ]
+
+
+def bad_cache(found: Record) -> list[str]:
+    place = found["places"]
+    if not place["writable"]:
+        return [f"{place['cache']} cannot be written. Remedy: set WESSL_CACHE to another folder"]
+    if place["free_bytes"] < _LOW_DISK:
+        free = gib(place["free_bytes"])
+        return [
+            f"only {free} free for decoded pictures. Remedy: set WESSL_CACHE to a larger disk, "
+            "delete what is in it, or train with --decode stream"
+        ]
+    return []
+
+
+def missing_packages(found: Record) -> list[str]:
+    said = []
+    for group, versions_of in found["packages"].items():
+        absent = [name for name, version in versions_of.items() if version is None]
+        if absent and group == "needed":
+            said.append(f"{', '.join(absent)} missing. Remedy: pip install {' '.join(absent)}")
+        elif absent and group.startswith("["):
+            purpose = _PURPOSE.get(group.strip("[]"), "an extra")
+            names = ", ".join(absent)
+            said.append(
+                f"{names} missing, only for {purpose}. Remedy: pip install {' '.join(absent)}"
+            )
+    return said
+
+
+RULES: list[Callable[[Record], list[str]]] = [
+    no_gpu,
+    no_compiler,
+    too_many_threads,
+    bad_cache,
+    missing_packages,
+]

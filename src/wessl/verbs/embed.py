@@ -1,0 +1,193 @@
+"""``wessl.embed`` and ``wessl embed``: features of any number of pictures, in a file."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+from torch import Tensor
+
+from wessl.errors import UserError
+from wessl.evaluate.knn import neighbours as nearest_rows
+from wessl.evaluate.progress import bar
+from wessl.export.duplicates import THRESHOLD, Pairs, check_threshold, near_duplicates
+from wessl.export.embed import PART, Embedded, embed_into
+from wessl.export.files import Near, beside, check_out, writable, write_csv, write_features
+from wessl.export.stream import Look, Read
+from wessl.run import Run
+from wessl.verbs.encoder_in import open_data, open_encoder, teller
+
+
+@dataclass(frozen=True)
+class Written:
+    """What ``wessl.embed`` wrote."""
+
+    path: Path
+    """The file asked for."""
+    files: tuple[Path, ...]
+    """All of them, with those beside it."""
+    pictures: int
+    width: int
+    skipped: tuple[tuple[str, str], ...]
+    """Names of pictures that cannot be decoded, and why."""
+    pairs: int | None = None
+    """Near-duplicates, where they were asked for, and the groups they form."""
+    groups: int | None = None
+
+
+def embed(
+    run: str | Path | Run,
+    data: str | Path,
+    out: str | Path,
+    reading: Read = "cls",
+    neighbours: int = 0,
+    duplicates: float | None = None,
+    half: bool = False,
+    device: str = "auto",
+    batch_size: int = 256,
+    part: int = PART,
+    workers: int | None = None,
+    cache: str | Path | None = None,
+    quiet: bool = True,
+) -> Written:
+    """Writes the features of all pictures of ``data``: an ``.npz``, ``.npy`` or ``.parquet``.
+
+    ``run`` is a run folder or a weights file. Pictures are decoded as they are needed and features
+    written ``part`` pictures at a time into ``OUT.parts``, so a folder may be larger than memory,
+    and the same call goes on after a kill. ``neighbours`` adds that many nearest pictures to each;
+    ``duplicates``, a cosine such as 0.99, lists pairs that are as similar in
+    ``OUT.duplicates.csv``::
+
+        wessl.embed("runs/photos", "photos/", "photos.npz", neighbours=5)
+        kept = np.load("photos.npz")
+        kept["paths"], kept["features"], kept["neighbours"], kept["similarities"]
+    """
+    path = Path(out).expanduser()
+    check_out(path)
+    _check_numbers(neighbours, duplicates, batch_size, part, workers)
+    say = teller(quiet)
+    encoder = open_encoder(run, device, say)
+    look = Look(encoder, reading, "float16" if half else "float32", batch_size)
+    look.check()
+    source = open_data(data, encoder, cache, say)
+    parts = beside(path, "parts")
+    kept = f"; finished parts stay in {parts}: free some space, and the same command goes on"
+    with writable(f"-o {path}", kept):
+        with bar("embedding", quiet) as progress:
+            found = embed_into(parts, look, source, part, workers, progress, say)
+        features = close_by(found, encoder.device) if neighbours or duplicates else None
+        near = _near(features, neighbours) if neighbours and features is not None else None
+        pairs = (
+            near_duplicates(features, duplicates) if duplicates and features is not None else None
+        )
+        files = write_features(path, found, near)
+        if pairs is not None:
+            files.append(beside(path, "duplicates.csv"))
+            _write_pairs(files[-1], pairs, found)
+    told = Written(
+        path, tuple(files), len(found), look.width, tuple(found.skipped),
+        None if pairs is None else len(pairs.first),
+        None if pairs is None else int(pairs.group.max(initial=0)),
+    )  # fmt: skip
+    del found, features  # they are mapped from the folder that goes now
+    shutil.rmtree(parts)
+    return told
+
+
+def close_by(found: Embedded, device: torch.device) -> Tensor:
+    """The features on a GPU where they take at most half of its free memory."""
+    features = torch.from_numpy(found.features)
+    if device.type != "cuda" or 2 * features.nbytes > torch.cuda.mem_get_info(device)[0]:
+        return features
+    return features.to(device)
+
+
+def _near(features: Tensor, k: int) -> Near:
+    if len(features) < 2:
+        raise UserError("--neighbours: one picture alone has none")
+    similarity, index = nearest_rows(features, k)
+    return Near(index.cpu().numpy(), similarity.clamp(-1, 1).cpu().numpy())
+
+
+def _write_pairs(path: Path, pairs: Pairs, found: Embedded) -> None:
+    rows = (
+        (group, found.name(first), found.name(second), f"{similarity:.4f}")
+        for group, first, second, similarity in zip(*pairs, strict=True)
+    )
+    write_csv(path, ("group", "path", "other", "similarity"), rows)
+
+
+def _check_numbers(
+    neighbours: int, duplicates: float | None, batch_size: int, part: int, workers: int | None
+) -> None:
+    if neighbours < 0:
+        raise UserError(f"--neighbours must be 0 or more, not {neighbours}")
+    if duplicates is not None:
+        check_threshold(duplicates)
+    if batch_size < 1 or part < 1:
+        raise UserError(f"--batch-size and parts must be 1 or more, not {batch_size} and {part}")
+    if workers is not None and workers < 0:
+        raise UserError(f"--workers must be 0 or more, not {workers}")
+
+
+def tell(told: Written) -> None:
+    print(f"{told.pictures:,} pictures, {told.width} numbers each: {told.path}")
+    if told.skipped:
+        some = "; ".join(f"{name}: {reason}" for name, reason in told.skipped[:5])
+        more = f"; and {len(told.skipped) - 5} more" * (len(told.skipped) > 5)
+        listed = beside(told.path, "skipped.txt")
+        print(f"{len(told.skipped):,} unreadable, listed in {listed} ({some}{more})")
+    if told.pairs is not None:
+        listed = beside(told.path, "duplicates.csv")
+        print(f"{told.pairs:,} near-duplicate pairs in {told.groups:,} groups: {listed}")
+
+
+def command(words: list[str]) -> None:
+    @dataclass(frozen=True)
+    class Embed:
+        """Write the features of every picture into a file; the same command goes on after a kill.
+
+        --duplicates alone means --duplicates 0.99.
+        """
+
+        run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+        """A run folder, or a weights file."""
+        data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+        """A folder of pictures, a text file of paths, an .npz, or builtin://digits."""
+        out: Annotated[str, tyro.conf.arg(aliases=["-o"])]
+        """The file to write: .npz, .npy (with names beside it) or .parquet."""
+        reading: Read = "cls"
+        """The [CLS] token, the mean patch token, or both joined."""
+        neighbours: int = 0
+        """Add so many nearest other pictures to each, and their cosines."""
+        duplicates: float | None = None
+        """List pairs with this cosine or more in FILE.duplicates.csv."""
+        half: bool = False
+        """float16 instead of float32: half the size."""
+        device: str = "auto"
+        """auto (a GPU if there is one), cpu, cuda or cuda:1."""
+        batch_size: int = 256
+        """Pictures through the encoder at once."""
+        workers: int | None = None
+        """Processes that decode pictures; default: one a core, at most 16."""
+        cache: str | None = None
+        """Where the listing of a large folder is kept."""
+
+    asked = tyro.cli(Embed, args=bare_duplicates(words), prog="wessl embed")
+    settings: dict[str, Any] = dict(vars(asked))
+    tell(embed(**settings, quiet=False))
+
+
+def bare_duplicates(words: list[str]) -> list[str]:
+    """
+    >>> bare_duplicates(["--duplicates", "--half", "--duplicates", "0.9"])
+    ['--duplicates', '0.99', '--half', '--duplicates', '0.9']
+    """
+    given: list[str] = []
+    for word, after in zip(words, [*words[1:], "--"], strict=True):
+        given.append(word)
+        if word == "--duplicates" and not after.replace(".", "").isdigit():
+            given.append(str(THRESHOLD))
+    return given

@@ -1,0 +1,94 @@
+"""``wessl.export`` and ``wessl export``: a trained encoder for timm, Hugging Face or ONNX."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import tyro
+
+from wessl.errors import UserError
+from wessl.export.card import card
+from wessl.export.hf import write_hf
+from wessl.export.onnx import check_onnx, write_onnx
+from wessl.export.source import Source, read_source
+from wessl.export.target import check_target, write_folder
+from wessl.export.timm import write_timm
+from wessl.export.told import Told
+from wessl.run import Run
+
+Format = Literal["timm", "hf", "onnx"]
+
+
+def export(
+    run: str | Path | Run,
+    to: Format,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    normalise: bool = False,
+) -> Path:
+    """Writes a run's encoder in another library's format, with a model card; returns the folder.
+
+    ``out`` is the folder to write, by default ``export/FORMAT`` in the run's. It appears whole or
+    not at all; an earlier export there is replaced only with ``overwrite``. ``normalise`` puts the
+    normalisation of pictures into an ONNX graph, which then takes pixels from 0 to 1::
+
+        wessl.export("runs/photos", "timm")
+        wessl.export("runs/photos", "onnx", "exported", normalise=True)
+    """
+    return _export(run, to, out, overwrite, normalise)[0]
+
+
+def _export(
+    run: str | Path | Run, to: Format, out: str | Path | None, overwrite: bool, normalise: bool
+) -> tuple[Path, Told]:
+    if to not in get_args(Format):
+        raise UserError(f"--to {to}: unknown format; choose one of {', '.join(get_args(Format))}")
+    if normalise and to != "onnx":
+        raise UserError(f"--normalise is for --to onnx; {to} normalises outside its model")
+    if to == "onnx":
+        check_onnx()
+    home = Path(run.path if isinstance(run, Run) else run)
+    if out is None and not home.is_dir() and home.exists():
+        raise UserError(
+            f"-o is needed: {home} is a file of weights, not a run folder to write into"
+        )
+    folder = home / "export" / to if out is None else Path(out)
+    source = read_source(home)
+    check_target(folder, overwrite)
+    writers: dict[Format, Callable[[Source, Path], Told]] = dict(
+        timm=write_timm, hf=write_hf, onnx=partial(write_onnx, normalise=normalise)
+    )
+
+    def everything(new: Path) -> Told:
+        told = writers[to](source, new)
+        (new / "README.md").write_text(card(source, told), encoding="utf-8")
+        return told
+
+    return folder, write_folder(folder, everything)
+
+
+def command(words: list[str]) -> None:
+    @dataclass(frozen=True)
+    class Export:
+        """Write a run's encoder for timm, Hugging Face transformers or ONNX, with a model card."""
+
+        run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+        """A run folder, or a file of weights."""
+        to: Format
+        """The format: timm and hf (Hugging Face) for transformers, onnx for every encoder."""
+        out: Annotated[str | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = None
+        """The folder to write; default: export/FORMAT in the run folder."""
+        overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+        """Replace an earlier export there, its card included."""
+        normalise: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+        """Normalise inside the ONNX graph, which then takes pixels from 0 to 1."""
+
+    asked = tyro.cli(Export, args=words, prog="wessl export")
+    folder, told = _export(asked.run, asked.to, asked.out, asked.overwrite, asked.normalise)
+    print(f"export: {folder}")
+    for path in sorted(folder.iterdir()):
+        print(f"  {path.name}  {path.stat().st_size / 1000:,.0f} kB")
+    print("\n".join(["", *told.load(str(folder)).splitlines(), ""]))
+    print("\n".join(f"- {fact}" for fact in told.facts))

@@ -1,0 +1,117 @@
+"""Tables of labels as people write them, and every way in which they go wrong."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from wessl.data.sources import open_source
+from wessl.errors import UserError
+from wessl.export.labels import check_readable, read_labels
+
+
+@pytest.fixture
+def data(tmp_path):
+    """a/0.png, a/1.png, b/0.png, b/2.png below photos/, and one picture elsewhere."""
+    rng = np.random.default_rng(0)
+    for name in ("photos/a/0", "photos/a/1", "photos/b/0", "photos/b/2", "elsewhere/9"):
+        path = tmp_path / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
+    return open_source(tmp_path / "photos", 1)
+
+
+def table(tmp_path, text, name="labels.csv"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a/0.png,cat\nb/2.png,dog\n",
+        "path,label\na/0.png,cat\nb/2.png,dog\n",
+        "label,who,filename\ncat,me,a/0.png\n\ndog,me,b/2.png\n",
+        "\ufeffa/0.png;cat\r\nb/2.png;dog\r\n",
+        'a/0.png\t cat \n"b/2.png"\tdog',
+        "./a/0.png, cat\nphotos/b/2.png, dog",  # the second seen from the table
+        "ROOT/photos/a/0.png,cat\nphotos/../photos/b/2.png,dog",
+        "a/0.png,cat\n2.png,dog",  # a file name that occurs once
+        "a/0.png,cat\nsomewhere/else/2.png,dog",
+    ],
+)
+def test_a_table_may_be_written_in_many_ways(data, tmp_path, text):
+    found = read_labels(table(tmp_path, text.replace("ROOT", str(tmp_path))), data)
+    assert found.inside == {0: "cat", 3: "dog"}
+    assert (found.outside, found.notes) == ({}, ())
+
+
+def test_a_labelled_picture_may_lie_elsewhere(data, tmp_path):
+    text = f"a/0.png,cat\nelsewhere/9.png,dog\n{tmp_path}/elsewhere/9.png,dog\n"
+    found = read_labels(table(tmp_path, text), data)
+    assert (found.inside, found.outside) == ({0: "cat"}, {0: "dog"})
+    assert found.elsewhere.read(0).shape == (8, 8, 1)
+    assert found.every == ["cat", "dog"]
+    assert "line 3" in found.notes[0]
+    assert "is there already" in found.notes[0]
+    check_readable(found, data, 256)
+
+
+def test_class_folders_and_other_data_with_labels_do_too(data, tmp_path):
+    found = read_labels(tmp_path / "photos", data)  # of which DATA may be a part, or all
+    assert found.inside == {0: "a", 1: "a", 2: "b", 3: "b"}
+    found = read_labels("builtin://digits/test", data)
+    assert len(found.outside) == 500
+    assert found.counts["7"] == 50
+    again = read_labels("builtin://digits/test", open_source("builtin://digits/test"))
+    assert len(again.inside) == 500
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("\n \n", "is empty"),
+        ("path,label\n", "no line below it"),
+        ("a/0.png,cat\na/7.png,dog", r"line 2: a/7\.png is no picture .* did you mean a/"),
+        ("a/0.png,cat\nx,dog\ny,dog\nz,dog", r"line 2: x is no .* 2 more .* line 4"),
+        ("a/0.png,cat\n0.png,dog", r"line 2: 0\.png may be any of 2 pictures \(a/0\.png, b/0"),
+        ("a/0.png,cat\na/1.png,dog\n./a/0.png,dog", "line 3: .* 'dog' here and 'cat' in .* line 1"),
+        ("a/0.png,cat\na/1.png,cat", "only one class, 'cat'"),
+        ("a/0.png,cat\na/1.png,", r"line 2: no label for a/1\.png"),
+        ("a/0.png,cat\n,dog", "line 2: no path"),
+        ("a/0.png,cat\na/1.png,dog,3", "line 2: 3 columns"),
+        ("path,label,confidence\na/0.png,cat,0.9", "its labels are guesses"),
+        ("a/0.png,cat\n\0", "not a text file"),
+    ],
+)
+def test_a_wrong_table_is_told_with_its_line(data, tmp_path, text, said):
+    with pytest.raises(UserError, match=said):
+        read_labels(table(tmp_path, text), data)
+
+
+def test_given_classes_are_all_there_may_be(data, tmp_path):
+    path = table(tmp_path, "a/0.png,cat\nb/2.png,dog\n")
+    assert read_labels(path, data, ["dog", "cat"]).counts == {"cat": 1, "dog": 1}
+    with pytest.raises(UserError, match="line 2: label 'dog' is not among --classes cat, dgo"):
+        read_labels(path, data, ["cat", "dgo"])
+    with pytest.raises(UserError, match="no picture is labelled 'cow'"):
+        read_labels(path, data, ["cat", "dog", "cow"])
+
+
+def test_a_folder_without_classes_or_with_an_empty_one_is_refused(data, tmp_path):
+    with pytest.raises(UserError, match="has no labels"):
+        read_labels(tmp_path / "elsewhere", data)
+    (tmp_path / "photos" / "cow").mkdir()
+    with pytest.raises(UserError, match="class folder 'cow' holds no pictures"):
+        read_labels(tmp_path / "photos", data)
+    for gone in ("gone.csv", "gone"):
+        with pytest.raises(UserError, match=r"gone.* does not exist"):
+            read_labels(tmp_path / gone, data)
+
+
+def test_an_unreadable_labelled_picture_is_named_with_its_line(data, tmp_path):
+    (tmp_path / "photos" / "b" / "2.png").write_bytes(b"no")
+    found = read_labels(table(tmp_path, "a/0.png,cat\nb/2.png,dog\n"), data)
+    with pytest.raises(UserError, match=r"line 2: b/2\.png cannot be decoded"):
+        check_readable(found, data, 256)

@@ -1,0 +1,173 @@
+"""What is measured, that both ways compute the same, and how two measurements compare."""
+
+import copy
+import json
+
+import pytest
+import torch
+
+import wessl
+from wessl.bench.baseline import Baseline
+from wessl.bench.memory import peak_bytes
+from wessl.bench.pictures import pictures
+from wessl.bench.record import compare, differences, read
+from wessl.bench.steps import (
+    HEADS,
+    Subject,
+    batch_shape,
+    build_trainer,
+    drawings,
+    photographs,
+)
+from wessl.bench.turns import in_turns
+from wessl.config import override
+from wessl.errors import UserError
+from wessl.plan import has_bf16
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bench") / "new" / "found.json"
+    said: list[str] = []
+    found = wessl.bench(device="cpu", json=path, quick=True, say=said.append)
+    assert said
+    return path, found
+
+
+def rows_of(found, section):
+    return [row for row in found["rows"] if row["section"] == section]
+
+
+def test_every_part_stands_beside_the_straightforward_way(measured):
+    _, found = measured
+    for m in HEADS:
+        of_m = [row for row in rows_of(found, "step") if row["subject"].endswith(f"m = {m}")]
+        of_conv, of_vit = ["wessl", "plain loop"], ["wessl", "plain loop"]
+        if has_bf16(CPU):
+            of_vit.insert(1, "wessl, bf16")
+        assert [row["way"] for row in of_m] == of_conv + of_vit
+        assert all(row["facts"]["bytes"] > 0 for row in of_m)
+    assert {row["way"] for row in rows_of(found, "views")} == {"plain"}  # no kernels on a CPU
+    assert {row["way"] for row in rows_of(found, "loader")} == {"wessl", "PIL, one process"}
+    assert {row["way"] for row in rows_of(found, "few-shot")} == {"wessl", "scikit-learn"}
+
+
+def test_every_number_is_the_median_of_its_rounds(measured):
+    _, found = measured
+    for row in found["rows"]:
+        assert len(row["rounds"]) >= 2
+        assert min(row["rounds"]) <= row["seconds"] <= max(row["rounds"])
+        assert row["items"] > 0
+
+
+def test_the_few_shot_solvers_reach_the_same_optimum(measured):
+    _, found = measured
+    for row in rows_of(found, "few-shot"):
+        assert row["facts"]["excess"] < 1e-3, row["way"]
+
+
+def test_the_file_holds_what_was_returned_and_says_where_it_was_measured(measured):
+    path, found = measured
+    assert json.loads(path.read_text()) == found
+    assert found["machine"]["device"] == "CPU"
+    assert found["machine"]["cores"] >= 1
+    assert found["versions"]["torch"] == torch.__version__
+    assert found["settings"]["quick"] is True
+    assert [child.name for child in path.parent.iterdir()] == ["found.json"]
+
+
+def test_a_measurement_compared_with_itself_has_no_change(measured):
+    path, found = measured
+    changes = compare(read(path), found)
+    of_steps = len(rows_of(found, "step"))
+    assert len(changes) == len(found["rows"]) + of_steps  # time, and of steps memory too
+    assert all(change.ratio == 1 and not change.worse for change in changes)
+    assert differences(read(path), found) == []
+
+
+def test_what_got_more_than_five_percent_worse_is_marked(measured):
+    _, old = measured
+    new = copy.deepcopy(old)
+    slow, bearable, quick, large = new["rows"][:4]
+    slow["seconds"] *= 1.06
+    bearable["seconds"] *= 1.04
+    quick["seconds"] /= 2
+    large["facts"]["bytes"] *= 2
+    worse = [(c.subject, c.way, c.what) for c in compare(old, new) if c.worse]
+    assert worse == [
+        (slow["subject"], slow["way"], "time"),
+        (large["subject"], large["way"], "memory"),
+    ]
+    ratios = {(c.subject, c.way): c.ratio for c in compare(old, new) if c.what == "time"}
+    assert ratios[quick["subject"], quick["way"]] == pytest.approx(0.5)
+
+
+def test_other_sizes_are_not_compared_and_another_machine_is_named(measured):
+    _, old = measured
+    new = copy.deepcopy(old)
+    new["rows"][0]["subject"] = "something else"
+    new["machine"]["cores"] = 1024
+    subjects = {change.subject for change in compare(old, new)}
+    assert "something else" not in subjects
+    (said,) = differences(old, new)
+    assert "cores" in said
+    assert "1024" in said
+
+
+def test_a_file_that_cannot_be_compared_is_refused_before_anything_is_measured(tmp_path):
+    missing, broken, other = (tmp_path / name for name in ("missing", "broken", "other"))
+    broken.write_text("{")
+    other.write_text('{"format": 99, "rows": []}')
+    for path, words in ((missing, "does not exist"), (broken, "not a file"), (other, "format 99")):
+        with pytest.raises(UserError, match=words) as refused:
+            wessl.bench(device="cpu", compare=path, say=lambda words: pytest.fail("measured"))
+        assert "--compare" in str(refused.value)
+
+
+@pytest.mark.parametrize("m", HEADS)
+@pytest.mark.parametrize("subject", [drawings(quick=True), photographs(quick=True)])
+def test_both_ways_take_the_same_steps(subject: Subject, m):
+    config = override(subject.config, {"heads.count": m, "lr_start": 1e-3, "momentum": 0.9})
+    trainer = build_trainer(Subject(subject.name, config), CPU)
+    baseline = Baseline(config, trainer.student)
+    batch = pictures(*batch_shape(config), CPU)
+    for step in range(4):
+        views, now = trainer.prepare(torch.arange(len(batch)), batch), trainer.now()
+        theirs = baseline.train_step(views, now)
+        before = trainer.meter.sums[2].clone()
+        trainer.train_step(views)
+        ours = trainer.meter.sums[2] - before
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0, msg=f"step {step}")
+    moved = apart = 0.0
+    start = build_trainer(Subject("", config), CPU).teacher.encoder.parameters()
+    ours, theirs = (x.teacher.encoder.parameters() for x in (trainer, baseline))
+    for first, a, b in zip(start, ours, theirs, strict=True):
+        moved += float((a - first).square().sum())
+        apart += float((a - b).square().sum())
+    assert apart < 1e-6 * moved  # AdamW's first steps turn rounding near 0 into whole steps
+
+
+def test_the_straightforward_step_refuses_what_it_does_not_do():
+    config = override(drawings(quick=True).config, {"weighting": "prob"})
+    trainer = build_trainer(Subject("", config), CPU)
+    with pytest.raises(ValueError, match="DINO"):
+        Baseline(config, trainer.student)
+
+
+def test_works_take_turns_and_the_warm_up_does_not_count():
+    order: list[str] = []
+    works = {name: (lambda name=name: order.append(name)) for name in "ab"}
+    times = in_turns(works, CPU, seconds=0, least=3, most=9, warm=1)
+    assert "".join(order) == "abababab"
+    assert [len(rounds) for rounds in times.values()] == [3, 3]
+
+
+def test_peak_memory_counts_what_lives_at_a_time():
+    def work():
+        first = torch.zeros(1000)
+        del first
+        return torch.zeros(2000), torch.zeros(3000)
+
+    assert 4 * 5000 <= peak_bytes(work, CPU) < 4 * 5500

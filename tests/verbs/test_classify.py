@@ -1,0 +1,192 @@
+"""Classifying as a user asks for it: tables, folders, digits beside the evaluation, mistakes."""
+
+import csv
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small_runs import tiny
+
+import wessl
+from wessl.cli import main
+from wessl.data.sources import open_source
+from wessl.data.splits import few_shot_draws
+from wessl.errors import UserError
+
+TRAIN, TEST = "builtin://digits/train", "builtin://digits/test"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("classify")
+
+
+@pytest.fixture(scope="module")
+def run(home):
+    return wessl.pretrain(TEST, home / "run", "dino-star-ent", **tiny())
+
+
+@pytest.fixture(scope="module")
+def both(home):
+    """Training and test digits in one file without labels, the training digits first."""
+    path = home / "both.npz"
+    np.savez(path, images=np.concatenate([open_source(part).images for part in (TRAIN, TEST)]))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Ten digits of each kind as files whose names tell nothing: 000.png to 099.png."""
+    source = open_source(TEST)
+    order = np.argsort(source.labels, kind="stable").reshape(10, 50)[:, :10].T.ravel()
+    (tmp_path / "photos").mkdir()
+    for i, number in enumerate(order):
+        Image.fromarray(source.read(number)[:, :, 0]).save(tmp_path / "photos" / f"{i:03d}.png")
+    return tmp_path / "photos"
+
+
+def table(tmp_path, shots):
+    """Labels of the first pictures: picture i shows the digit i % 10."""
+    path = tmp_path / "labels.csv"
+    path.write_text("".join(f"{i:03d}.png,d{i % 10}\n" for i in range(10 * shots)))
+    return path
+
+
+def command(capsys, *words):
+    """Exit code and what was printed, out and err."""
+    with pytest.raises(SystemExit) as left:
+        main(["classify", *map(str, words)])
+    return left.value.code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("shots", [1, 2, 5])
+def test_the_labels_of_an_evaluation_give_its_accuracy(run, both, tmp_path, shots):
+    protocol = f"{shots}-shot"
+    measured = wessl.evaluate(run, TRAIN, TEST, [protocol], draws=2, baselines=False, device="cpu")[
+        "rows"
+    ][0]["results"][protocol]
+    source, truth = open_source(TRAIN), open_source(TEST).labels
+    labels = torch.tensor(source.labels)
+    for i, draw in enumerate(few_shot_draws(labels, shots, 2)):
+        path = tmp_path / "labels.csv"
+        lines = [f"{both}[{row}],{labels[row]}\n" for row in draw.tolist()]
+        path.write_text("path,label\n" + "".join(lines))
+        found = wessl.classify(run, both, path, device="cpu")
+        assert len(found.paths) == 1797 - 10 * shots
+        guessed = np.array(found.labels[-500:], int)  # the test digits are last
+        assert (guessed == truth).mean() == pytest.approx(measured["per_draw"][i], abs=0.0021)
+        assert found.classifier.strength == measured["strength"][i]
+
+
+def test_the_command_guesses_every_other_picture(run, folder, tmp_path, capsys):
+    out = tmp_path / "out.csv"
+    words = ["--labels", table(tmp_path, 3), "-o", out, "--suggest", 4, "--device", "cpu"]
+    code, printed, _ = command(capsys, run.path, folder, *words)
+    assert code == 0
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["path"] for row in rows] == [f"{i:03d}.png" for i in range(30, 100)]
+    for row in rows:
+        first, second = float(row["confidence"]), float(row["second_confidence"])
+        assert 1 >= first >= second >= 0
+        assert row["label"] != row["second"]
+    right = np.mean([row["label"] == f"d{int(row['path'][:3]) % 10}" for row in rows])
+    assert right > 0.4  # one in ten by chance; the encoder saw one epoch
+    ranked = {row["worth_labelling"]: row for row in rows if row["worth_labelling"]}
+    assert sorted(ranked) == ["1", "2", "3", "4"]
+    assert "30 labelled pictures of 10 classes; 70 others to guess" in printed
+    assert "how good: about " in printed
+    assert "calibrated on the held-out labels" in printed
+    assert printed.index(ranked["1"]["path"]) < printed.index(ranked["2"]["path"])
+    assert f"all 70 guesses: {out}" in printed
+
+
+def test_one_label_a_class_says_what_it_cannot_know(run, folder, tmp_path):
+    found = wessl.classify(run, folder, table(tmp_path, 1), device="cpu")
+    assert "how good: cannot be estimated" in found.summary
+    assert "confidences: not calibrated" in found.summary
+    assert "few labels: 1 in each class" in found.summary
+    assert "it stands for many that are like no labelled one" in found.summary
+    assert len(found.worth_labelling) == len(set(found.worth_labelling)) == 10
+
+
+def test_classes_with_few_labels_and_unreadable_pictures_are_named(run, folder, tmp_path):
+    (folder / "050.png").write_bytes(b"no")
+    path = table(tmp_path, 3)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    found = wessl.classify(run, folder, path, device="cpu")
+    assert "few labels: d9 (2)" in found.summary
+    assert "1 unreadable picture left out (050.png: " in found.summary
+    assert "050.png" not in found.paths
+    assert len(found.paths) == 70
+
+
+def test_labelled_pictures_may_be_class_folders_elsewhere(run, folder, tmp_path):
+    for i in range(20):
+        place = tmp_path / "labelled" / f"d{i % 10}"
+        place.mkdir(parents=True, exist_ok=True)
+        (folder / f"{i:03d}.png").rename(place / f"{i}.png")
+    found = wessl.classify(run, folder, tmp_path / "labelled", device="cpu")
+    assert len(found.paths) == 80
+    assert found.classifier.estimate.of == 20
+    rows = "".join(f"labelled/d{i % 10}/{i}.png,d{i % 10}\n" for i in range(20))
+    (tmp_path / "same.csv").write_text(rows)
+    same = wessl.classify(run, folder, tmp_path / "same.csv", device="cpu")
+    assert same.labels == found.labels
+
+
+def test_more_labels_do_not_compute_the_features_again(run, folder, tmp_path):
+    wessl.classify(run, folder, table(tmp_path, 2), device="cpu")
+    kept = {path: path.stat().st_mtime_ns for path in run.path.rglob("stream-*/features.npy")}
+    wessl.classify(run, folder, table(tmp_path, 3), device="cpu")
+    again = {path: path.stat().st_mtime_ns for path in run.path.rglob("stream-*/features.npy")}
+    assert again == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "said"),
+    [
+        ("000.png,a\n777.png,b", [], "line 2: 777.png is no picture"),
+        ("000.png,a\n001.png,a", [], "only one class"),
+        ("000.png,a\n001.png,b\n000.png,b", [], "line 3: 000.png is 'b' here and 'a' in"),
+        ("", [], "is empty"),
+        ("000.png,a\n001.png,b", ["--classes", "a", "c"], "label 'b' is not among --classes a, c"),
+        ("000.png,a\n001.png,b", ["--suggest", "-1"], "--suggest must be 0 or more"),
+        ("000.png,a\nbad.png,b", [], "line 2: bad.png cannot be decoded"),
+        ("".join(f"{i:03d}.png,{i % 2}\n" for i in range(100)), [], "there is none to guess"),
+    ],
+)
+def test_wrong_labels_are_told_and_nothing_is_written(
+    run, folder, tmp_path, capsys, text, more, said
+):
+    if "bad" in text:
+        (folder / "bad.png").write_bytes(b"no")
+    (tmp_path / "labels.csv").write_text(text)
+    words = ["--labels", tmp_path / "labels.csv", "-o", tmp_path / "out.csv", "--device", "cpu"]
+    code, _, err = command(capsys, run.path, folder, *words, *more)
+    assert code == 2
+    assert said in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.csv", "photos"]
+
+
+def test_an_output_that_cannot_be_written_is_told_and_the_old_one_stays(run, folder, tmp_path):
+    labels = table(tmp_path, 2)
+    for out, said in ((tmp_path / "no" / "out.csv", "does not exist"), (tmp_path / "o", "end in")):
+        with pytest.raises(UserError, match=said):
+            wessl.classify(run, folder, labels, out)
+    wessl.classify(run, folder, labels, tmp_path / "out.csv", device="cpu")
+    before = (tmp_path / "out.csv").read_text()
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, -1))"
+    words = ["classify", run.path, folder, "--labels", labels, "-o", tmp_path / "out.csv"]
+    start = f"{limit}; from wessl.cli import main; import sys; main(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", start, *map(str, words), "--device", "cpu"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "out.csv: cannot be written" in done.stderr
+    assert (tmp_path / "out.csv").read_text() == before
+    assert not list(tmp_path.glob(".*"))

@@ -1,0 +1,149 @@
+"""Embedding as a user asks for it: by command and call, killed, mistaken, out of space."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from small_runs import photographs, tiny
+
+import wessl
+from wessl.cli import main
+from wessl.errors import UserError
+
+DIGITS = "builtin://digits/test"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("embed")
+
+
+@pytest.fixture(scope="module")
+def run(home):
+    return wessl.pretrain(DIGITS, home / "run", "dino-star-ent", **tiny())
+
+
+def command(capsys, *words):
+    """Exit code and what was printed, out and err."""
+    with pytest.raises(SystemExit) as left:
+        main(["embed", *map(str, words)])
+    return left.value.code, *capsys.readouterr()
+
+
+def test_the_command_writes_one_row_a_picture_and_says_so(run, tmp_path, capsys):
+    out = tmp_path / "x.npz"
+    words = ["-o", out, "--neighbours", 2, "--duplicates", "--device", "cpu"]
+    code, printed, _ = command(capsys, run.path, DIGITS, *words)
+    assert code == 0
+    width = wessl.load(run.path).dim
+    assert f"500 pictures, {width} numbers each: {out}" in printed
+    with np.load(out) as kept:
+        features, paths, index = kept["features"], kept["paths"], kept["neighbours"]
+        similarity = kept["similarities"]
+    assert paths[3] == "builtin://digits/test[3]"
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    cosine = unit @ unit.T
+    np.fill_diagonal(cosine, -2)
+    np.testing.assert_allclose(similarity, -np.sort(-cosine, axis=1)[:, :2], atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(cosine, index, 1), similarity, atol=1e-5)
+    listed = (tmp_path / "x.npz.duplicates.csv").read_text().splitlines()
+    assert listed[0] == "group,path,other,similarity"
+    surely, perhaps = ((np.triu(cosine, 1) >= end).sum() for end in (0.99, 0.99 - 2e-6))
+    assert 0 < surely <= len(listed) - 1 <= perhaps
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npz", "x.npz.duplicates.csv"]
+
+
+def test_unreadable_files_are_listed_and_no_longer_once_repaired(run, tmp_path, capsys):
+    folder = photographs(tmp_path / "pictures", 8)
+    (folder / "cat" / "0.png").write_bytes(b"no")
+    out = tmp_path / "x.npy"
+    _, printed, _ = command(capsys, run.path, folder, "-o", out, "--half")
+    listed = tmp_path / "x.npy.skipped.txt"
+    assert f"1 unreadable, listed in {listed} (cat/0.png: " in printed
+    assert np.load(out).shape[0] == 7
+    assert np.load(out).dtype == np.float16
+    assert listed.read_text().startswith("cat/0.png\t")
+    (folder / "cat" / "0.png").write_bytes((folder / "cat" / "2.png").read_bytes())
+    told = wessl.embed(run, folder, out, device="cpu")
+    assert (told.pictures, told.skipped, told.files[-1]) == (8, (), out)
+    assert not listed.exists()
+
+
+def test_a_killed_embedding_goes_on_where_it_was(run, tmp_path):
+    folder = photographs(tmp_path / "pictures", 480)
+    whole = wessl.embed(run, folder, tmp_path / "whole.npz", part=8, device="cpu").path
+    out = tmp_path / "killed.npz"
+    call = f"wessl.embed({str(run.path)!r}, {str(folder)!r}, {str(out)!r}, part=8, device='cpu'"
+    child = subprocess.Popen([sys.executable, "-c", f"import wessl; {call})"])
+    third = tmp_path / "killed.npz.parts" / "part-000002.npz"
+    while not third.exists():
+        assert child.poll() is None
+        time.sleep(0.001)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    assert not out.exists()
+    done = subprocess.run(
+        [sys.executable, "-c", f"import wessl; {call}, quiet=False)"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    kept = int(done.stderr.split(" of 480 pictures were done before")[0].split()[-1])
+    assert 24 <= kept < 480
+    assert out.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("*.npz*")) == ["killed.npz", "whole.npz"]
+
+
+def test_two_embeddings_into_one_file_do_not_mix(run, tmp_path):
+    import fcntl
+
+    parts = tmp_path / "x.npz.parts"
+    parts.mkdir()
+    with (parts / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="is being written by another process"):
+            wessl.embed(run, DIGITS, tmp_path / "x.npz", device="cpu")
+    assert wessl.embed(run, DIGITS, tmp_path / "x.npz", device="cpu").pictures == 500
+
+
+def test_a_full_disk_is_said_and_the_parts_are_kept(run, tmp_path):
+    limit = "import resource, signal; resource.setrlimit(resource.RLIMIT_FSIZE, (30000, -1))"
+    start = "from wessl.cli import main; import sys; main(sys.argv[1:])"
+    words = ["embed", str(run.path), DIGITS, "-o", str(tmp_path / "x.npz"), "--device", "cpu"]
+    done = subprocess.run(
+        [sys.executable, "-c", f"{limit}; {start}", *words], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "File too large" in done.stderr
+    assert "the same command goes on" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz.parts"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere", DIGITS, "-o", "x.npz"], "nowhere does not exist"),
+        (["RUN", "nowhere", "-o", "x.npz"], "nowhere does not exist"),
+        (["RUN", DIGITS, "-o", "x.txt"], "must end in .npz or .npy or .parquet"),
+        (["RUN", DIGITS, "-o", "gone/x.npz"], "the folder gone does not exist"),
+        (["RUN", DIGITS, "-o", "x.npz", "--duplicates", "1.5"], "a cosine above 0"),
+        (["RUN", DIGITS, "-o", "x.npz", "--neighbours", "-1"], "--neighbours must be 0 or more"),
+        (["RUN", DIGITS, "-o", "x.npz", "--device", "tpu"], "is not a device"),
+    ],
+)
+def test_mistakes_are_named_and_leave_nothing(run, tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = command(capsys, *(str(run.path) if word == "RUN" else word for word in words))
+    assert code == 2
+    assert said in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_pyarrow_a_parquet_file_is_refused_in_words(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as where it is not installed
+    with pytest.raises(UserError, match=r"needs pyarrow .* pip install 'wessl\[parquet\]'"):
+        wessl.embed(run, DIGITS, tmp_path / "x.parquet")
+    assert not list(tmp_path.iterdir())
