@@ -1,6 +1,7 @@
 """What a piece of work needs beside what lay there before it, in bytes of tensors."""
 
 import itertools
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +20,7 @@ def peak_bytes(work: Work, device: torch.device) -> int:
         work()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would print two lines a recording
     # A process's resident size would count what the C library keeps of earlier work; this counts
     # every block as PyTorch's allocator hands it out and takes it back.
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
