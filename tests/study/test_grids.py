@@ -140,3 +140,12 @@ def test_head_parameters_by_hand():
     config = configs("where-how", "paper", IMAGENET)["ent, both"]
     one = 384 * 1024 + 1024 + 1024 * 1024 + 1024 + 1024 * 256 + 256 + 1024 * 256
     assert head_parameters(config) == 16 * one
+
+
+@pytest.mark.parametrize("facts", [DIGITS, TINY_IMAGENET], ids=["drawings", "photographs"])
+def test_the_ensemble_beside_teacher_temperatures_has_its_bases_temperature(facts):
+    found = configs("teacher-temperature", "small", facts)
+    (ent,) = [config for name, config in found.items() if name.startswith("ent")]
+    base = found["1 head, τ = 0.025"]
+    assert ent.loss.teacher_temperature == base.loss.teacher_temperature == 0.025
+    assert ent.loss.teacher_temperature_start == base.loss.teacher_temperature_start == 0.05
