@@ -41,8 +41,8 @@ def accuracy(stories: Sequence[Story]) -> Markup:
 def places(measured: Measured) -> Markup:
     (train, labels), (test, tested) = map(_place, (measured.train, measured.test))
     meaning = (
-        "Accuracy in %; beneath each, its 95 % interval over other draws of labels and other test "
-        "pictures."
+        "Accuracy in %; beneath each, its 95 % interval over other labels and other test pictures; "
+        "where all labels are used, as in k-NN, over test pictures alone."
     )
     where = ("Labels from ", train, f" ({labels}), tested on ", test, f" ({tested}). ")
     return tag("p", where, meaning)
