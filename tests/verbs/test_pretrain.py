@@ -317,3 +317,8 @@ def test_a_gamma_of_ones_own_stays_with_a_new_weighting_whatever_it_is():
         assert plan.settle(base, lambda c, x=changes: override(c, x)).loss.gamma == gamma
     default = plan.settle(base, lambda c: override(c, {"loss.weighting": "prob"}))
     assert default.loss.gamma is None
+
+
+def test_a_run_of_few_steps_is_warned_of(tmp_path, capsys):
+    wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK | dict(quiet=False))
+    assert "too few to learn much" in capsys.readouterr().err

@@ -23,6 +23,9 @@ from wessl.pretrain.console import Console
 from wessl.pretrain.model import build_model
 from wessl.pretrain.trainer import refuse_misfit
 
+FEW_STEPS = 100
+"""Below it an encoder hardly differs from a random one."""
+
 
 def check(
     config: Config, options: Options, pictures: int, init: dict[str, Tensor] | None = None
@@ -78,6 +81,13 @@ def refuse_unwritable(out: Path) -> None:
 
 def warn(config: Config, source: Source, device: torch.device, console: Console) -> None:
     """What will work, but not as well as it might."""
+    steps = round(config.optim.epochs * (len(source) // config.optim.batch_size))
+    if steps < FEW_STEPS:
+        console.say(
+            f"warning: {len(source):,} pictures in batches of {config.optim.batch_size} for "
+            f"{config.optim.epochs:g} epochs make {steps} steps, too few to learn much; "
+            "give more pictures, more --epochs, or a smaller --optim.batch-size"
+        )
     if source.note is not None:
         console.say(source.note)
     targets = config.optim.batch_size * sum(role != "local" for role in config.views.roles)
