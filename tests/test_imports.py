@@ -16,21 +16,22 @@ THIRD_PARTY = {
 ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may import)
     "_version": (set(), set()),
     "errors": (set(), set()),
+    "files": (set(), {"torch", "safetensors"}),  # whole files or none, for all that write
     "ensemble": (set(), {"torch"}),
     "encoder": (set(), {"torch", "triton"}),
     "data": ({"errors"}, {"torch", "triton", "numpy", "PIL", "scipy", "sklearn"}),
     "config": ({"errors", "data"}, set()),  # plain dataclasses: a leaf that rooms above may read
     "weights": ({"errors", "config", "encoder"}, {"torch", "safetensors"}),
     "run": (
-        {"errors", "config", "ensemble", "encoder", "weights"},
+        {"errors", "files", "config", "ensemble", "encoder", "weights"},
         {"torch", "numpy", "safetensors"},
     ),
     "pretrain": (
-        {"errors", "config", "ensemble", "encoder", "data", "run"},
+        {"errors", "files", "config", "ensemble", "encoder", "data", "run"},
         {"torch", "numpy", "rich"},
     ),
     "evaluate": (
-        {"errors", "config", "encoder", "data", "run"},
+        {"errors", "files", "config", "encoder", "data", "run"},
         {"torch", "numpy", "PIL", "rich", "safetensors"},
     ),
     "analyse": ({"errors", "ensemble", "encoder", "data", "run"}, {"torch", "numpy", "scipy"}),
@@ -40,7 +41,7 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
         {"torch", "numpy", "PIL", "sklearn", "rich"},
     ),
     "export": (  # onnxruntime runs what was written, where it is installed
-        {"errors", "encoder", "data", "run", "evaluate"},
+        {"errors", "files", "encoder", "data", "run", "evaluate"},
         THIRD_PARTY | {"onnxruntime"},
     ),
 }

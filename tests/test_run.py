@@ -15,7 +15,8 @@ from wessl.config import EncoderConfig, from_dict
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
-from wessl.run import Run, build_encoder, read_weights, sha256, write_json, write_whole
+from wessl.files import sha256, write_json, write_whole
+from wessl.run import Run, build_encoder, read_weights
 
 
 @pytest.fixture
@@ -294,7 +295,7 @@ def test_a_disk_that_holds_two_checkpoints_gives_up_the_older_for_a_new_one(tmp_
 
     def on_a_small_disk(path, state):
         if len(list(run.checkpoints.glob("step-*.pt"))) >= room:
-            raise OSError("No space left on device")
+            raise OSError(errno.ENOSPC, "No space left on device")
         write(path, state)
 
     monkeypatch.setattr(module, "write_tensors", on_a_small_disk)
@@ -308,3 +309,17 @@ def test_a_disk_that_holds_two_checkpoints_gives_up_the_older_for_a_new_one(tmp_
     with pytest.raises(OSError, match="No space"):
         run.save_checkpoint(4, {"step": 4}, keep=2)
     assert run.load_checkpoint()["step"] == 3
+
+
+def test_any_other_failure_to_write_costs_no_checkpoint(tmp_path, monkeypatch):
+    run = Run.create(tmp_path / "run", {})
+    for step in (1, 2):
+        run.save_checkpoint(step, {"step": step}, keep=2)
+
+    def broken(path, state):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(module, "write_tensors", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        run.save_checkpoint(3, {"step": 3}, keep=2)
+    assert len(list(run.checkpoints.glob("step-*.pt"))) == 2

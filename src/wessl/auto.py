@@ -251,19 +251,23 @@ def _epochs(config: Config, facts: DataFacts, budget: float | None) -> Choice:
     if budget is None:
         epochs = 200 if n <= 20_000 else 100 if n <= 200_000 else max(30, 20_000_000 // n)
         epochs = 50 if facts.grey_drawings else epochs
-        reason = f"for {n:,} pictures; roughly {_time(epochs * epoch)}, which --budget can change"
+        reason = (
+            f"for {n:,} pictures; roughly {duration(epochs * epoch)}, which --budget can change"
+        )
         return Choice("optim.epochs", epochs, reason)
     least = START_SECONDS[facts.device] + epoch / 0.9
     if not budget >= least:
         raise UserError(
-            f"--budget of {_time(budget)} is less than one epoch of {n:,} pictures takes, roughly "
-            f"{_time(least)}: allow more time or give fewer pictures"
+            f"--budget of {duration(budget)} is less than one epoch of {n:,} pictures takes, "
+            f"roughly {duration(least)}: allow more time or give fewer pictures"
         )
     # A tenth is left for saving and k-NN on the way.
     epochs = int(min(LONGEST, 1 + 0.9 * (budget - least) / epoch))
-    reason = f"fit into {_time(budget)} at roughly {_time(epoch)} an epoch"
+    reason = f"fit into {duration(budget)} at roughly {duration(epoch)} an epoch"
     if epochs == LONGEST:
-        reason = f"the paper's longest, roughly {_time(epochs * epoch)} of the {_time(budget)}"
+        reason = (
+            f"the paper's longest, roughly {duration(epochs * epoch)} of the {duration(budget)}"
+        )
     return Choice("optim.epochs", epochs, reason)
 
 
@@ -289,8 +293,13 @@ def _schedules(config: Config, facts: DataFacts) -> list[Choice]:
     return [*choices, Choice("optim.momentum", round(1 - 1 / back, 4), why)]
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """In the unit a person would use.
+
+    >>> duration(5400)
+    '1.5 h'
+    """
     for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
+        if seconds >= 1.4 * length:
             return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"{max(1.0, seconds):.0f} s"

@@ -9,12 +9,10 @@
     RUN/encoder.safetensors   the teacher encoder, and encoder.json which says what it is
     RUN/results/*.json        measurements, each with its protocol
 
-Every file is written beside its name and then moved there, so a reader never sees half a file.
+A reader never sees half a file: see ``files.py``.
 """
 
 import contextlib
-import errno
-import hashlib
 import json
 import math
 import os
@@ -25,7 +23,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -34,6 +31,7 @@ from wessl.encoder.conv import ConvNet
 from wessl.encoder.convert import Network
 from wessl.encoder.vit import ViT
 from wessl.errors import Failure, UserError
+from wessl.files import FULL, sha256, write_json, write_tensors, write_whole
 from wessl.weights import read_foreign, read_tensors
 
 fcntl: ModuleType | None
@@ -70,7 +68,7 @@ class Run:
         try:
             yield
         except OSError as error:
-            kind = Failure if error.errno in (errno.ENOSPC, errno.EDQUOT) else UserError
+            kind = Failure if error.errno in FULL else UserError
             raise kind(
                 f"--out {self.path}: cannot be written ({error.strerror or error})"
             ) from error
@@ -127,8 +125,8 @@ class Run:
             left_by_a_kill.unlink()
         try:
             write_tensors(path, state)
-        except OSError:
-            if not self._make_room():
+        except OSError as error:
+            if error.errno not in FULL or not self._make_room():
                 raise
             write_tensors(path, state)
         write_json(path.with_suffix(".json"), {"step": step, "sha256": sha256(path)})
@@ -227,40 +225,6 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list):
         return [_strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Calls ``write`` on a temporary name and moves the file into place only when it is on disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except (OSError, RuntimeError, SafetensorError) as error:  # a full disk has three names here
-        # What torch says of a full disk hides the system's own words behind its archive's.
-        reason = error.__context__ if isinstance(error.__context__, OSError) else error
-        raise OSError(f"could not write {path}: {reason}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_tensors(path: Path, state: State) -> None:
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            torch.save(state, file)
-
-    write_whole(path, write)
-
-
-def write_json(path: Path, value: Any) -> None:
-    text = json.dumps(value, indent=2) + "\n"
-    write_whole(path, lambda temporary: temporary.write_text(text))
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def damage(checkpoint: Path) -> str | None:

@@ -34,12 +34,15 @@ def put(value, path, new):
     value[path[-1]] = new
 
 
-@settings(
+often = settings(
     max_examples=40,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+
+
+@often
 @given(data=st.data())
 def test_a_page_comes_of_any_result(tmp_path, data):
     results = copy.deepcopy(WHOLE)
@@ -54,12 +57,7 @@ def test_a_page_comes_of_any_result(tmp_path, data):
         assert "<b>" not in text.replace("<b>", "", text.count("</b>"))
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@often
 @given(data=st.data())
 def test_a_page_comes_of_any_row_and_header(tmp_path, data):
     rows = [runs.row(10), runs.row(20), runs.row(30), runs.probe(10, 0.5), runs.probe(30, 0.7)]

@@ -21,7 +21,7 @@ from wessl.data.digest import pictures_digest
 from wessl.evaluate.features import TrainedEncoder, extract_all
 from wessl.evaluate.passes import Precision, Progress, settle_precision
 from wessl.evaluate.readings import TOKENS, Reading
-from wessl.run import write_whole
+from wessl.files import write_whole
 
 _FORMAT = 1
 

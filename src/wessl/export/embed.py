@@ -29,7 +29,7 @@ from wessl.evaluate.feature_store import weights_digest
 from wessl.evaluate.passes import Progress
 from wessl.export.parts import DAMAGED, LISTED, alone, read_arrays, save, whole, write_header
 from wessl.export.stream import Look, encode
-from wessl.run import write_whole
+from wessl.files import write_whole
 
 Say = Callable[[str], None]
 PART = 2048

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from wessl.errors import Failure, UserError
 from wessl.export.embed import Embedded
 from wessl.export.parts import write_header
-from wessl.run import write_whole
+from wessl.files import write_whole
 
 ENDINGS = (".npz", ".npy", ".parquet")
 ROWS = 8192

@@ -11,7 +11,7 @@ from torch import Tensor
 from wessl.encoder.vit import ViT
 from wessl.export.source import Source
 from wessl.export.told import Told
-from wessl.run import write_json
+from wessl.files import write_json
 
 _NAMES = (
     (r"^patch_embed\.proj\.", "embeddings.patch_embeddings.projection."),

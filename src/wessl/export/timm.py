@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from wessl.encoder.vit import SIZES, ViT
 from wessl.export.source import Source
 from wessl.export.told import Told, under
-from wessl.run import write_json
+from wessl.files import write_json
 
 _WORDS = {"T": "tiny", "S": "small", "B": "base", "L": "large"}
 _PATCHES = {"T": (16,), "S": (8, 16, 32), "B": (8, 16, 32), "L": (14, 16, 32)}

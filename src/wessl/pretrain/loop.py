@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from wessl.data.cache import Batch
 from wessl.errors import Failure, Interrupted
+from wessl.files import write_tensors
 from wessl.pretrain.cost import flops_per_image, peak_flops
 from wessl.pretrain.health import Finding, examine
 from wessl.pretrain.replay import first_nonfinite
 from wessl.pretrain.schedules import Now
 from wessl.pretrain.trainer import Trainer
-from wessl.run import Run, write_tensors
+from wessl.run import Run
 
 Probe = Callable[[nn.Module], dict[str, float]]
 Report = Callable[[dict[str, Any]], None]

@@ -21,15 +21,3 @@ def total(configs: Iterable[Config], facts: DataFacts, devices: int) -> tuple[fl
     known = list(configs)
     work = sum(seconds(config, facts) for config in known) / max(1, min(devices, len(known)))
     return work, sum(BYTES_PER_PARAMETER * parameters(config) for config in known)
-
-
-def duration(seconds: float) -> str:
-    """In the unit a person would use.
-
-    >>> duration(5400)
-    '1.5 h'
-    """
-    for unit, length in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 1.4 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{max(1.0, seconds):.0f} s"

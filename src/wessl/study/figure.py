@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from wessl.run import write_whole
+from wessl.files import write_whole
 
 State = dict[str, Any]
 COLOURS = ("#0072b2", "#d55e00", "#00805f", "#9c4a86", "#8a6a00", "#555c65")

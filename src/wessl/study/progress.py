@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wessl.auto import duration
 from wessl.run import Run
 from wessl.study import cost
 from wessl.study.asked import Item, Planned
@@ -68,7 +69,7 @@ def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
         disk = "" if asked.slim else f" and {size / 1e9:.1f} GB on disk"
         at_once = min(len(slots), len(work.todo))
         lines.append(
-            f"{len(work.todo)} to do, {at_once} at a time: roughly {cost.duration(seconds)} of "
+            f"{len(work.todo)} to do, {at_once} at a time: roughly {duration(seconds)} of "
             f"training{disk}"
         )
     return "\n".join(lines)
@@ -93,7 +94,7 @@ class Progress:
         with self.lock:
             self.ended += 1
             left = (time.monotonic() - self.began) * (self.count - self.ended) / self.ended
-            rest = f" ({cost.duration(left)} left)" if self.ended < self.count else ""
+            rest = f" ({duration(left)} left)" if self.ended < self.count else ""
             words = self._numbers(job) if error is None else f"failed: {error.splitlines()[0]}"
             self.say(f"{self.ended}/{self.count}  {job['name']}: {words}{rest}")
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from wessl.errors import Failure, UserError
-from wessl.run import Run, write_json
+from wessl.files import write_json
+from wessl.run import Run
 
 State = dict[str, Any]
 

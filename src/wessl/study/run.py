@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from wessl.errors import UserError
-from wessl.run import write_json, write_whole
+from wessl.files import write_json, write_whole
 from wessl.study import terminal
 from wessl.study.asked import Asked, Planned, plan_study
 from wessl.study.data import find_data

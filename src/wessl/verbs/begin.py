@@ -8,13 +8,29 @@ from torch import Tensor
 
 from wessl.config import Config, Options
 from wessl.data.loader import Loader
-from wessl.data.pictures import Pictures, gigabytes
+from wessl.data.pictures import Decode, Pictures, gigabytes, open_pictures
+from wessl.data.sources import Source
 from wessl.errors import UserError
 from wessl.pretrain import cost
 from wessl.pretrain.console import Console
 from wessl.pretrain.trainer import Trainer
 from wessl.run import Run, read_weights
 from wessl.verbs import checks
+
+
+def decode_pictures(
+    source: Source, decode: Decode, config: Config, options: Options, console: Console
+) -> Pictures:
+    """As the run's options say, whether they are to learn from or to probe with."""
+    return open_pictures(
+        source,
+        config.short_side,
+        decode,
+        options.cache,
+        options.workers,
+        options.max_bad,
+        console.decoding,
+    )
 
 
 def build_trainer(

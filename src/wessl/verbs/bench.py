@@ -12,8 +12,8 @@ from wessl.bench import record
 from wessl.bench.suite import measure_all
 from wessl.bench.table import compared_lines, measured_lines
 from wessl.errors import Failure
+from wessl.files import write_json
 from wessl.plan import find_device, has_bf16
-from wessl.run import write_json
 
 
 def bench(

@@ -46,7 +46,7 @@ def demo(
         seeds: How often each method is trained.
         draws: How often the few labelled pictures are drawn.
         head_width: Numbers in which a head describes a picture. Narrow heads make one head
-            short of room, and sixteen not; of 64, one does as well on these digits as sixteen.
+            short of room, and sixteen not; of 64, one is nearly as good on digits as sixteen.
     """
     began = time.perf_counter()
     runs = train_all(Path(out), epochs, seeds, head_width)
@@ -75,7 +75,7 @@ def width_words(head_width: int) -> str:
         return ""
     return (
         f"Each head has only {head_width} numbers to describe a digit in, so that one is short of "
-        "room; with\n--head-width 64 one head does as well on these digits as sixteen.\n"
+        "room; with\n--head-width 64 one head is nearly as good on these digits as sixteen.\n"
     )
 
 

@@ -23,6 +23,7 @@ from wessl.evaluate.features import TrainedEncoder, load
 from wessl.evaluate.labels import common_labels
 from wessl.evaluate.progress import bar
 from wessl.evaluate.task import Task
+from wessl.report.story import short_names
 
 Say = Callable[[str], None]
 HELD_OUT = 0.2
@@ -66,7 +67,7 @@ def enter(asked: Evaluate, say: Say, quiet: bool) -> Iterator[Contestant]:
     several = asked.device == "auto" and torch.cuda.device_count() > 1
     devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if several else None
     first: TrainedEncoder | None = None
-    names = short_names([*asked.run, *asked.also])
+    names = short_names([Path(path) for path in (*asked.run, *asked.also)])
     for i, path in enumerate([*asked.run, *asked.also]):
         own = i < len(asked.run)
         encoder = load(path, device, asked.network if own else "teacher")
@@ -105,15 +106,6 @@ def _check_paths(asked: Evaluate) -> None:
             raise UserError(f"{path} does not exist; give a run folder or a weights file")
         if (same := known.setdefault(Path(path).resolve(), path)) is not path:
             raise UserError(f"{same} and {path} are the same; give it once")
-
-
-def short_names(paths: list[str]) -> list[str]:
-    """Their last parts, as many as it takes to tell them apart."""
-    for parts in range(1, 10):
-        names = ["/".join(Path(path).absolute().parts[-parts:]) for path in paths]
-        if len(set(names)) == len(names):
-            return names
-    return paths
 
 
 def open_task(asked: Evaluate, contestants: Sequence[Contestant], seed: int, say: Say) -> Task:

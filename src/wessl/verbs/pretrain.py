@@ -13,14 +13,14 @@ import tyro
 from wessl import plan
 from wessl.auto import Choice, DataFacts
 from wessl.config import Config, Options, from_dict, override
-from wessl.data.pictures import Decode, choose_decode, open_pictures
+from wessl.data.pictures import Decode, choose_decode
 from wessl.data.sources import Source, open_source
 from wessl.plan import Plan
 from wessl.pretrain.console import Console
 from wessl.pretrain.loop import train
 from wessl.run import Run, describe_encoder
 from wessl.verbs import checks, resume
-from wessl.verbs.begin import build_trainer, load_init, say_pictures, say_resumed
+from wessl.verbs.begin import build_trainer, decode_pictures, load_init, say_pictures, say_resumed
 from wessl.verbs.header import describe_data, describe_run
 from wessl.verbs.illustrate import after_training
 from wessl.verbs.pretrain_help import show_help
@@ -88,15 +88,7 @@ def pretrain_with(
         if start is not None:
             console.say(start)
         checks.warn(config, source, device, console)
-        pictures = open_pictures(
-            source,
-            config.short_side,
-            decode,
-            options.cache,
-            options.workers,
-            options.max_bad,
-            console.decoding,
-        )
+        pictures = decode_pictures(source, decode, config, options, console)
         described = describe_data(pictures)
         if old is not None:
             resume.refuse_other_data(old["data"], described, out)

@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from wessl.config import Config, Options
 from wessl.data.bad_pictures import BadPicture
 from wessl.data.cache import Batch
-from wessl.data.pictures import Pictures, choose_decode, open_pictures
+from wessl.data.pictures import Pictures, choose_decode
 from wessl.data.sources import Source, open_source
 from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder
 from wessl.evaluate.knn import knn_accuracy
 from wessl.pretrain.console import Console
 from wessl.run import State
+from wessl.verbs.begin import decode_pictures
 
 PROBE_PICTURES = 10_000
 """It looks at this many pictures at most."""
@@ -41,15 +42,7 @@ def open_probe(
     decode = options.decode
     if decode == "auto":
         decode, _ = choose_decode(source, config.short_side, options.cache)
-    return open_pictures(
-        source,
-        config.short_side,
-        decode,
-        options.cache,
-        options.workers,
-        options.max_bad,
-        console.decoding,
-    )
+    return decode_pictures(source, decode, config, options, console)
 
 
 def make_probe(

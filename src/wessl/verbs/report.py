@@ -9,9 +9,9 @@ from typing import Annotated
 import tyro
 
 from wessl.errors import Failure, UserError
+from wessl.files import write_whole
 from wessl.report.page import page
 from wessl.report.story import read
-from wessl.run import write_whole
 
 
 def report(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> Path:

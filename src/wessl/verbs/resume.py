@@ -5,7 +5,8 @@ from typing import Any
 
 from wessl.config import Config, differences, from_dict, to_dict
 from wessl.errors import UserError
-from wessl.run import Run, sha256
+from wessl.files import sha256
+from wessl.run import Run
 
 State = dict[str, Any]
 
