@@ -1,11 +1,12 @@
 """A training step as it is, beside the same step without its kernels or without compilation.
 
-    python benchmarks/step.py [--batch 256] [--heads 16] [--size S] [--device cuda]
+    python benchmarks/step.py [--batch 256] [--heads 16] [--size S] [--mask 0.2] [--only WORD ...]
 
 One table: each variant's time and images a second, as ratios to the first too, and peak memory.
 Pictures are random and lie on the device; the views are made once, and then once every step
 (`with views`). The first variant runs again at the end: how far its two times differ is the noise.
-On a CPU there is nothing to leave out but heads; take a small `--batch` and `--size T`.
+`--only` takes the variants whose names hold one of the words: each compiles anew, for a minute or
+more. On a CPU there is nothing to leave out but heads; take a small `--batch` and `--size T`.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from wessl.bench.pictures import pictures
 from wessl.bench.steps import Subject, batch_shape, build_trainer
 from wessl.bench.turns import wait_for
 from wessl.bench.views import without_kernels
-from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
+from wessl.config import Config, EncoderConfig, HeadsConfig, LossConfig, OptimConfig, Options
 from wessl.encoder import kernels
 from wessl.pretrain import trainer as training
 
@@ -42,7 +43,7 @@ def variants(cuda: bool) -> list[Variant]:
     if cuda:
         found += [
             Variant("eager", compile="off"),
-            Variant("plain attention, GELU, views", kernels=False),
+            Variant("plain attention, GELU, norms, views", kernels=False),
             Variant("plain, eager", compile="off", kernels=False),
             Variant("CUDA graphs on", graphs=True),
             Variant("CUDA graphs off", graphs=False),
@@ -114,6 +115,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--size", default="S")
+    parser.add_argument("--mask", type=float, default=0.0, help="share of patches dropped, as MSN*")
+    parser.add_argument("--only", nargs="*", default=[""], metavar="WORD")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
@@ -121,21 +124,25 @@ def main() -> None:
     config = Config(
         encoder=EncoderConfig(size=args.size),
         heads=HeadsConfig(count=args.heads, codes=1024),
+        loss=LossConfig(mask=args.mask),
         optim=OptimConfig(batch_size=args.batch),
         precision="bf16" if device.type == "cuda" else "fp32",
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}, ViT-{args.size}/16, batch {args.batch}, "
-          f"{args.heads} heads, 2x224 + 10x96")  # fmt: skip
+          f"{args.heads} heads, 2x224 + 10x96, {args.mask:.0%} masked")  # fmt: skip
     print(
-        f"{'':32}{'ms':>8}{'img/s':>8}{'ratio':>7}{'with views':>12}{'GiB':>7}{'first step s':>14}"
+        f"{'':36}{'ms':>8}{'img/s':>8}{'ratio':>7}{'with views':>12}{'GiB':>7}{'first step s':>14}"
     )
     base = None
-    for variant in variants(device.type == "cuda"):
+    chosen = [
+        v for v in variants(device.type == "cuda") if any(word in v.name for word in args.only)
+    ]
+    for variant in chosen:
         found = measure(variant, config, device, args.rounds)
         base = base or found["step"]
         print(
-            f"{variant.name:32}{found['step'] * 1e3:8.1f}{args.batch / found['step']:8.0f}"
+            f"{variant.name:36}{found['step'] * 1e3:8.1f}{args.batch / found['step']:8.0f}"
             f"{found['step'] / base:7.2f}{found['whole'] * 1e3:12.1f}"
             f"{found.get('memory', float('nan')):7.1f}{found['first']:14.1f}",
             flush=True,

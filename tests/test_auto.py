@@ -179,6 +179,13 @@ def test_crops_follow_the_pictures(side, patch, view, local):
     assert (config.encoder.patch_size, sizes) == (patch, [view, view, local])
 
 
+@pytest.mark.parametrize("side", [224, 96, 64, 24])
+def test_views_are_blurred_in_proportion_to_their_size(side):
+    for crop in auto.small("auto", facts(10_000, side, 3, **H200))[0].views.crops:
+        view = 224 if side == 224 else side
+        assert crop.photometric.blur_sigma == (0.1, pytest.approx(2.0 * view / 224, abs=0.005))
+
+
 @pytest.mark.parametrize(
     ("pictures", "memory", "batch"),
     [

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 import wessl
+from wessl.cli import VERBS
 
 HEAVY = ("torch", "matplotlib", "scipy", "sklearn")
 
@@ -25,6 +26,34 @@ def loaded_by(code):
 
 def test_help_imports_nothing_heavy():
     call = "from wessl.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit: pass"
+    assert loaded_by(call) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pretrain", "/nowhere", "--out", "run"],
+        ["pretrain", "builtin://digits", "--out", "run", "--optim.lrr", "1"],
+        ["pretrain", "builtin://digits", "--out", "run", "--recipe", "dyno"],
+        ["pretrain", "builtin://digits", "--out", "run", "--init", "/nowhere"],
+        ["evaluate", "/nowhere", "--train", "builtin://digits"],
+        ["evaluate", ".", "--train", "/nowhere"],
+        ["evaluate", ".", "--train", ".", "--protocols", "one-shot"],
+        ["embed", "/nowhere", "builtin://digits", "-o", "x.npz"],
+        ["classify", "/nowhere", "builtin://digits", "--labels", "x.csv", "-o", "y.csv"],
+        ["export", ".", "--to", "tim"],
+        ["diversity", ".", "/nowhere"],
+        ["report", "/nowhere"],
+        ["study", "where-hwo", "builtin://digits"],
+        *([verb, "--bogus"] for verb in VERBS),
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_is_told_before_anything_heavy_is_imported(words):
+    call = (
+        f"from wessl.cli import main\ntry:\n    main({words!r})\n"
+        "except SystemExit as end: assert end.code == 2, end.code"
+    )
     assert loaded_by(call) == []
 
 
@@ -73,4 +102,4 @@ def test_an_unknown_verb_is_a_users_mistake():
         [sys.executable, "-m", "wessl", "pretrian"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "unknown verb 'pretrian'" in done.stderr
+    assert "unknown verb 'pretrian'; did you mean pretrain?" in done.stderr

@@ -16,10 +16,14 @@ THIRD_PARTY = {
 ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may import)
     "_version": (set(), set()),
     "errors": (set(), set()),
+    "devices": (set(), {"torch"}),  # what a GPU or CPU can do, for all that choose
     "files": (set(), {"torch", "safetensors"}),  # whole files or none, for all that write
     "ensemble": (set(), {"torch"}),
     "encoder": (set(), {"torch", "triton"}),
-    "data": ({"errors"}, {"torch", "triton", "numpy", "PIL", "scipy", "sklearn"}),
+    "data": (  # fsspec and datasets open URLs and the hub, where they are installed
+        {"errors", "files"},
+        {"torch", "triton", "numpy", "PIL", "scipy", "sklearn", "fsspec", "datasets"},
+    ),
     "config": ({"errors", "data"}, set()),  # plain dataclasses: a leaf that rooms above may read
     "weights": ({"errors", "config", "encoder"}, {"torch", "safetensors"}),
     "run": (
@@ -30,8 +34,12 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
         {"errors", "files", "config", "ensemble", "encoder", "data", "run"},
         {"torch", "numpy", "rich"},
     ),
+    "track": (  # hears rows, and knows nothing of who trains; torch has TensorBoard's writer
+        {"errors", "files", "run"},
+        {"torch", "tensorboard", "wandb", "trackio"},
+    ),
     "evaluate": (
-        {"errors", "files", "config", "encoder", "data", "run"},
+        {"errors", "devices", "files", "config", "encoder", "data", "run"},
         {"torch", "numpy", "PIL", "rich", "safetensors"},
     ),
     "analyse": ({"errors", "ensemble", "encoder", "data", "run"}, {"torch", "numpy", "scipy"}),
@@ -39,6 +47,10 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
     "bench": (  # measures the rooms below it; what it finds goes to the verb
         {"_version", "errors", "config", "encoder", "ensemble", "data", "evaluate", "pretrain"},
         {"torch", "numpy", "PIL", "sklearn", "rich"},
+    ),
+    "commands": (  # what may be asked of a verb; test_cli.py sees that none of it imports torch
+        {"errors", "config", "recipes", "data", "evaluate", "export", "study", "__init__"},
+        {"tyro"},
     ),
     "export": (  # onnxruntime runs what was written, where it is installed
         {"errors", "files", "encoder", "data", "run", "evaluate"},

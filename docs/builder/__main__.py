@@ -19,7 +19,10 @@ ROOT = HERE.parents[1]
 SECTIONS = {
     "Start": ("docs/index.md", "README.md", "docs/folder.md", "docs/labels.md"),
     "Understand": ("docs/losses.md", "docs/evaluate.md", "docs/diversity.md", "docs/studies.md"),
-    "Do": ("docs/reproduce.md", "docs/extend.md", "docs/export.md", "docs/embed.md"),
+    "Do": tuple(
+        f"docs/{name}.md"
+        for name in ("reproduce", "extend", "export", "embed", "shards", "track", "scale")
+    ),
     "Parts": tuple(
         f"docs/parts/{name}.md"
         for name in (
@@ -32,7 +35,17 @@ SECTIONS = {
 }
 """The order of the menu; pages that are not named follow in their folder's section or the last."""
 
-TITLES = {"README.md": "Overview", "docs/studies.md": "Studies", "docs/export.md": "Export"}
+TITLES = {
+    "README.md": "Overview",
+    "docs/studies.md": "Studies",
+    "docs/export.md": "Export",
+    "docs/embed.md": "Features in a file",
+    "docs/scale.md": "Many GPUs",
+    "docs/shards.md": "Shards, URLs, the hub",
+    "docs/parts/sinkhorn.md": "Targets: Sinkhorn, centring",
+    "docs/parts/dino.md": "Inside DINO's training",
+    "docs/parts/lightly.md": "Inside lightly's training",
+}
 """Where the menu wants fewer words than the page's first heading, or others."""
 
 

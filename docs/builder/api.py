@@ -16,6 +16,7 @@ import wessl
 
 GROUPS = {
     "From pictures to numbers": (
+        "pack",
         "pretrain",
         "load",
         "embed",

@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,9 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
+
+SHORT = 32
+"""Letters of code in a sentence that stay together; more would not fit a telephone."""
 
 
 @dataclass
@@ -34,6 +38,7 @@ def render(text: str, relink: Any) -> Rendered:
     """`relink` is asked for the address of every link and picture of the page."""
     parser = MarkdownIt("commonmark", {"html": True, "highlight": code})
     parser.enable(["table", "strikethrough"]).use(dollarmath_plugin, renderer=formula)
+    parser.add_render_rule("code_inline", short_code)
     tokens = parser.parse(text)
     page = Rendered("", "")
     for i, token in enumerate(tokens):
@@ -59,6 +64,13 @@ def code(source: str, language: str, _: str) -> str:
         return f"<pre><code>{html.escape(source)}</code></pre>"
     inner = highlight(source, lexer, HtmlFormatter(nowrap=True))
     return f'<pre class="highlight"><code>{inner}</code></pre>'
+
+
+def short_code(renderer: Any, tokens: Sequence[Any], i: int, *_: Any) -> str:
+    """A flag or a name stays on one line; browsers would break it after a hyphen."""
+    words = tokens[i].content
+    kind = ' class="short"' if len(words) <= SHORT else ""
+    return f"<code{kind}>{html.escape(words)}</code>"
 
 
 def formula(source: str, options: dict[str, bool]) -> str:

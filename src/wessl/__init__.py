@@ -28,6 +28,7 @@ _HOMES = {
     "classify": "wessl.verbs.classify",
     "diversity": "wessl.verbs.diversity",
     "embed": "wessl.verbs.embed",
+    "pack": "wessl.verbs.pack",
     "Run": "wessl.run",
     "UserError": "wessl.errors",
     "knn": "wessl.evaluate.knn",
@@ -60,6 +61,7 @@ __all__ = [
     "logistic",
     "me_max",
     "multiview_loss",
+    "pack",
     "pretrain",
     "report",
     "sharpen",
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
     from wessl.verbs.embed import embed
     from wessl.verbs.evaluate import evaluate
     from wessl.verbs.export import export
+    from wessl.verbs.pack import pack
     from wessl.verbs.pretrain import pretrain
     from wessl.verbs.report import report
     from wessl.verbs.study import study

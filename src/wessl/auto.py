@@ -178,6 +178,8 @@ def _photographs(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
     else:
         lr, why = 0.002 * math.sqrt(batch.value / 1024), "0.002 x the root of batch / 1024"
     typical = f"pictures are about {facts.width} x {facts.height}"
+    most = round(2.0 * view / 224, 2)
+    blurred = f"{typical}, blurred by up to {most:g} pixels: as much of them as in the paper"
     choices = [
         Choice("encoder.size", "S" if cuda else "T", f"what {_device(facts)} trains in fair time"),
         Choice(
@@ -187,7 +189,7 @@ def _photographs(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
         ),
         Choice("encoder.patch_size", patch, typical),
         Choice("encoder.image_size", view, "the size of the large views"),
-        Choice("views", f"2 x {view} + {count} x {local}", f"2 large, {count} small; {typical}"),
+        Choice("views", f"2 x {view} + {count} x {local}", f"2 large, {count} small; {blurred}"),
         Choice("short_side", 256 if side >= 160 else side, "as much as the views can use"),
         batch,
         _codes(base, batch.value, base.heads.codes),
@@ -197,7 +199,7 @@ def _photographs(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
             why if lr >= 1e-4 else "a small batch; less would crawl",
         ),
     ]
-    return dino_views(view, local, count), choices
+    return dino_views(view, local, count, blur_sigma=(0.1, max(0.1, most))), choices
 
 
 def _crops(side: int) -> tuple[int, int, int]:

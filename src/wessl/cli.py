@@ -1,6 +1,10 @@
-"""The command line: one verb a capability. What a verb needs is imported when it is called."""
+"""The command line: one verb a capability.
+
+What is asked is read and checked before what a verb needs is imported: mistakes are told at once.
+"""
 
 import contextlib
+import difflib
 import os
 import signal
 import sys
@@ -39,11 +43,14 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
         print(f"wessl {__version__}")
         sys.exit(0)
     if words[0] not in VERBS:
-        fail(f"unknown verb {words[0]!r}; choose one of {', '.join(VERBS)}")
+        near = difflib.get_close_matches(words[0], VERBS, 1)
+        meant = f"did you mean {near[0]}? There are" if near else "choose one of"
+        fail(f"unknown verb {words[0]!r}; {meant} {', '.join(VERBS)}")
     try:
+        asked = import_module(f"wessl.commands.{words[0]}").parse(words[1:])
         with held_signals():
             verb = import_module(f"wessl.verbs.{words[0]}")
-        verb.command(words[1:])
+        verb.command(asked)
     except UserError as error:
         fail(str(error), error.exit_code)
     except Interrupted as stopped:
@@ -98,8 +105,9 @@ VERBS = {
     "embed": "write the features of pictures into a file",
     "evaluate": "measure encoders with few labels, many, and on other datasets",
     "export": "write an encoder for timm, Hugging Face or ONNX, with a model card",
+    "pack": "write pictures into tar shards that are quick to read, from anywhere",
     "pretrain": "train an encoder on a folder of pictures",
     "report": "write one page about a run, or several compared",
     "study": "the paper's tables and figures, on your pictures",
 }
-"""Each verb's one line. What it does is ``command`` in ``wessl/verbs/VERB.py``."""
+"""Each verb's one line. ``commands/VERB.py`` reads its words, ``verbs/VERB.py`` does it."""

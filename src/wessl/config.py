@@ -147,6 +147,14 @@ class Options:
 
     device: str = "auto"
     """cpu, cuda, cuda:1 ...; auto takes a GPU when there is one."""
+    devices: int | Literal["auto"] = 1
+    """Processes to train with on this machine, each with a GPU of its own; auto: one a GPU."""
+    parallel: Literal["auto", "ddp", "fsdp"] = "auto"
+    """Of many processes each holds a copy of the networks (ddp) or a shard (fsdp); auto: by size."""
+    restarts: int = 3
+    """How often --devices starts again from the last checkpoint when a process is lost."""
+    timeout: float = 600.0
+    """Seconds a process waits for the others in a step before it gives them up."""
     compile: Literal["auto", "on", "off"] = "auto"
     """torch.compile of the two steps; auto: on CUDA."""
     decode: Literal["auto", "once", "stream"] = "auto"
@@ -172,6 +180,8 @@ class Options:
     """Steps with NaN or infinite loss or gradients that are skipped before the run stops."""
     init: str | None = None
     """Encoder weights to start from."""
+    track: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    """Trackers that hear of every row of metrics; without this flag nobody does."""
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -184,8 +194,8 @@ def from_dict(kind: Any, values: Any, name: str = "config") -> Any:
     if origin in (typing.Union, types.UnionType):
         if values is None:
             return None
-        (kind,) = [a for a in arguments if a is not type(None)]
-        return from_dict(kind, values, name)
+        choice = [a for a in arguments if a is not type(None)]
+        return from_dict(next((k for k in choice if _fits(k, values)), choice[0]), values, name)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if isinstance(values, kind):
             return values
@@ -241,7 +251,7 @@ def _locate(config: Any, name: str) -> list[str]:
     if homes:
         choices = ", ".join(f"{home}.{name}" for home in homes)
         raise UserError(f"setting {name!r} is ambiguous: write one of {choices}")
-    raise UserError(f"unknown setting {name!r}; see `wessl pretrain --help` for all of them")
+    raise UserError(f"unknown setting {name!r}; see `wessl pretrain --help-all`")
 
 
 def _set(config: Any, path: list[str], value: Any, prefix: str = "") -> Any:
@@ -306,6 +316,8 @@ RANGES: dict[str, tuple[float, float, bool]] = {  # lowest, highest, whether the
 
 OPTION_RANGES: dict[str, tuple[float, float, bool]] = {
     "workers": (0, math.inf, True),
+    "restarts": (0, math.inf, True),
+    "timeout": (0, math.inf, False),
     "max_bad": (0, math.inf, True),
     "save_every": (0, math.inf, True),
     "keep": (1, math.inf, True),

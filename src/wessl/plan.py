@@ -11,7 +11,9 @@ from wessl import auto, recipes
 from wessl.auto import Choice, DataFacts
 from wessl.config import Config, Options
 from wessl.data.memory import available_memory
+from wessl.data.pictures import spaced
 from wessl.data.sources import Source
+from wessl.devices import has_bf16
 from wessl.errors import UserError
 
 State = dict[str, Any]
@@ -70,14 +72,6 @@ def suited(
     return Plan(settle(config, change), choices)
 
 
-def has_bf16(device: torch.device) -> bool:
-    """Whether it multiplies bf16 itself: what a CPU only imitates is slower than fp32."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
-    tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(bool(getattr(torch.cpu, test, bool)()) for test in tests)
-
-
 def settle(config: Config, change: Callable[[Config], Config]) -> Config:
     """The user's settings on top; a new weighting takes its own default gamma with it."""
     changed = change(config)
@@ -118,9 +112,8 @@ def look_at(source: Source, device: torch.device) -> DataFacts:
     """Size of a few pictures, their number, and what the device can hold."""
     if len(source) < 2:
         raise UserError(f"{source.location} holds {len(source)} picture; at least 2 are needed")
-    sample = torch.linspace(0, len(source) - 1, min(9, len(source))).long().tolist()
     shapes = []
-    for i in sample:
+    for i in spaced(len(source), 9):
         try:
             shapes.append(source.read(i).shape)
         except Exception:  # unreadable files are named when they are decoded

@@ -8,6 +8,7 @@
     RUN/checkpoints/          the last few states, each with its checksum
     RUN/encoder.safetensors   the teacher encoder, and encoder.json which says what it is
     RUN/results/*.json        measurements, each with its protocol
+    RUN/track.json            with --track: whom of it was told what; tensorboard/, wandb/ theirs
 
 A reader never sees half a file: see ``files.py``.
 """

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from wessl.config import EncoderConfig, to_dict
-from wessl.encoder.convert import Converted, Network, convert
+from wessl.encoder.convert import Converted, Network, UnknownHeads, convert
 from wessl.errors import UserError
 
 
@@ -25,9 +25,26 @@ def read_foreign(
     number = told.get("num_attention_heads") or (isinstance(args, dict) and args.get("num_heads"))
     try:
         found = convert(loaded, network, heads or number or None)
+    except UnknownHeads as error:
+        raise UserError(
+            f"{path}: {error}; write it into a config.json beside the file, such as "
+            '{"num_attention_heads": 6}, or give --encoder.heads to `wessl pretrain --init`'
+        ) from error
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     return found.state, describe_vit(found, path)
+
+
+def say_of(about: dict[str, Any], name: str) -> list[str]:
+    """What is not used of a file, by reason, and what was changed or assumed, a line each."""
+    reasons: dict[str, list[str]] = {}
+    for what, why in about.get("left_out", {}).items():
+        reasons.setdefault(why, []).append(what)
+    lines = []
+    for why, names in reasons.items():
+        some = ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
+        lines.append(f"{name}: not used: {some} ({why})")
+    return lines + [f"{name}: {note}" for note in about.get("notes", ())]
 
 
 def read_tensors(path: Path) -> dict[str, Any]:

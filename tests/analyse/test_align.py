@@ -5,7 +5,8 @@ from itertools import permutations
 import pytest
 import torch
 
-from wessl.analyse.align import align, evenly, pictures
+from wessl.analyse.align import align, pictures
+from wessl.data.pictures import spaced
 
 
 def random_similarity(codes, seed):
@@ -42,7 +43,7 @@ def test_a_large_matrix_is_shown_by_codes_that_keep_their_similarity():
     matched = align(similarity)
     before, after = pictures(similarity, matched)
     assert before.shape == after.shape == (64, 64)
-    kept = evenly(200, 64)
+    kept = spaced(200, 64)
     torch.testing.assert_close(before.diagonal(), similarity.diagonal()[kept])
     torch.testing.assert_close(after.diagonal(), matched.after_c[kept])
     whole, aligned = pictures(similarity[:9, :9], align(similarity[:9, :9]))

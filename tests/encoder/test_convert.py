@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from wessl.encoder.convert import convert
+from wessl.encoder.convert import UnknownHeads, convert
 from wessl.encoder.vit import ViT
 
 SHAPE = dict(dim=128, depth=3, heads=2, patch_size=4, image_size=16)
@@ -245,7 +245,7 @@ def test_a_class_token_without_position_and_attention_without_bias_are_zeros(own
     state["pos_embed"] = own["pos_embed"][:, 1:]
     found = convert(state)
     assert torch.equal(*features(found, twin))
-    assert len(found.notes) == 2
+    assert len(found.notes) == 3  # and the number of heads is assumed
 
 
 def test_half_precision_is_read_as_single(own, vit):
@@ -314,7 +314,7 @@ def test_a_lost_key_of_hugging_face_is_named(own):
 def test_an_odd_width_asks_for_the_number_of_heads():
     state = ViT(dim=48, depth=1, heads=3, patch_size=4, image_size=8).state_dict()
     with pytest.raises(
-        ValueError, match="48 wide, no multiple of 64: give its number of attention"
+        UnknownHeads, match="48 wide, no multiple of 64, and does not tell its number of"
     ):
         convert(state)
     assert convert(state, heads=3).heads == 3

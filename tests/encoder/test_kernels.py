@@ -1,4 +1,9 @@
-"""The Triton kernels against float64 on a GPU, and what takes their place without one."""
+"""The Triton kernels against float64 on a GPU, and what takes their place without one.
+
+With Triton installed, ``TRITON_INTERPRET=1`` runs the kernels themselves on a CPU too.
+"""
+
+import os
 
 import pytest
 import torch
@@ -6,14 +11,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wessl.encoder import kernels
-from wessl.encoder.kernels import attention, gelu
+from wessl.encoder.kernels import attention, gelu, norm
 from wessl.encoder.vit import ViT
 
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+GPU = torch.cuda.is_available()
+INTERPRETED = attention.AVAILABLE and os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if GPU and not INTERPRETED else "cpu"
+HALF = torch.float16 if INTERPRETED else torch.bfloat16  # bf16 is wrong in the interpreter
+
+on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+by_triton = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="needs a GPU")
 
 
 def distance(ours: Tensor, exact: Tensor) -> float:
-    return float((ours.double() - exact).norm() / exact.norm())
+    return float((ours.detach().double() - exact).norm() / exact.norm())
 
 
 def loop_attention(qkv: Tensor, heads: int) -> Tensor:
@@ -65,7 +76,7 @@ def test_without_half_precision_on_a_gpu_the_plain_expressions_run():
         assert kernels.stream(x).dtype == torch.float32
 
 
-@on_gpu
+@by_triton
 @pytest.mark.parametrize(
     ("b", "n", "heads", "width"),
     [(3, 1, 2, 64), (5, 37, 6, 64), (3, 64, 2, 16), (2, 65, 3, 64), (2, 157, 6, 64),
@@ -73,9 +84,9 @@ def test_without_half_precision_on_a_gpu_the_plain_expressions_run():
 )  # fmt: skip
 def test_attention_and_its_gradients_equal_float64(b, n, heads, width):
     dim = heads * width
-    qkv = torch.randn(b, n, 3 * dim, device="cuda").bfloat16().requires_grad_()
-    bias = torch.zeros(3 * dim, device="cuda", requires_grad=True)
-    grad = torch.randn(b, n, dim, device="cuda").bfloat16()
+    qkv = torch.randn(b, n, 3 * dim, device=DEVICE).to(HALF).requires_grad_()
+    bias = torch.zeros(3 * dim, device=DEVICE, requires_grad=True)
+    grad = torch.randn(b, n, dim, device=DEVICE).to(HALF)
     exact = qkv.detach().double().requires_grad_()
     expected = kernels.attention_plain(exact, heads)
     expected.backward(grad.double())
@@ -89,11 +100,27 @@ def test_attention_and_its_gradients_equal_float64(b, n, heads, width):
     assert distance(ours, sums) < 5e-3
 
 
-@on_gpu
+@by_triton
+@pytest.mark.parametrize("n", [17, 37, 65, 197])
+def test_attention_to_keys_that_all_score_far_below_zero_has_finite_gradients(n):
+    # Rows beyond n score 0, infinitely more than these in fp32: they must not count.
+    q, k, v = (torch.randn(2, n, 64, device=DEVICE) for _ in range(3))
+    qkv = torch.cat([q + 14, k - 14, v], 2).to(HALF)
+    grad = torch.randn(2, n, 64, device=DEVICE).to(HALF)
+    out, log_sums = attention.forward(qkv, 1)
+    assert float(log_sums.max()) < -200
+    exact = qkv.double().requires_grad_()
+    kernels.attention_plain(exact, 1).backward(grad.double())
+    ours, sums = attention.backward(qkv, out, grad, log_sums, 1)
+    assert bool(sums.isfinite().all())
+    assert distance(ours, exact.grad) < 3e-2
+
+
+@by_triton
 @pytest.mark.parametrize("outer", [32, 64, 128, 256])
 @pytest.mark.parametrize("inner", [16, 32, 64])
 def test_attention_does_not_depend_on_how_it_is_cut(outer, inner):
-    qkv, grad = (torch.randn(2, 77, k * 64, device="cuda").bfloat16() for k in (3, 1))
+    qkv, grad = (torch.randn(2, 77, k * 64, device=DEVICE).to(HALF) for k in (3, 1))
     out, log_sums = attention.forward(qkv, 1)
     exact = qkv.double().requires_grad_()
     kernels.attention_plain(exact, 1).backward(grad.double())
@@ -102,12 +129,12 @@ def test_attention_does_not_depend_on_how_it_is_cut(outer, inner):
     assert distance(ours, exact.grad) < 5e-3
 
 
-@on_gpu
+@by_triton
 @pytest.mark.parametrize("shape", [(1, 128), (3, 37, 1536), (1000, 100), (7, 3072)])
 def test_gelu_and_its_gradients_equal_float64(shape):
-    x = (3 * torch.randn(shape, device="cuda")).bfloat16().requires_grad_()
-    bias = torch.zeros(shape[-1], device="cuda", requires_grad=True)
-    grad = torch.randn(shape, device="cuda").bfloat16()
+    x = (3 * torch.randn(shape, device=DEVICE)).to(HALF).requires_grad_()
+    bias = torch.zeros(shape[-1], device=DEVICE, requires_grad=True)
+    grad = torch.randn(shape, device=DEVICE).to(HALF)
     exact = x.detach().double().requires_grad_()
     expected = F.gelu(exact)
     expected.backward(grad.double())
@@ -118,11 +145,84 @@ def test_gelu_and_its_gradients_equal_float64(shape):
     assert distance(bias.grad, exact.grad.flatten(0, -2).sum(0)) < 1e-5
 
 
+def add_and_norm(x, branch, scale, weight, shift):
+    y = x + branch * scale[:, None, None]
+    return y, F.layer_norm(y, y.shape[-1:], weight, shift, 1e-6)
+
+
+@by_triton
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(
+    ("b", "n", "dim"), [(1, 1, 64), (5, 37, 384), (2, 197, 192), (3, 50, 768), (2, 7, 100)]
+)
+def test_add_and_norm_and_their_gradients_equal_float64(b, n, dim, scaled):
+    def random(*shape):
+        return torch.randn(shape, device=DEVICE)
+
+    x, branch = (random(b, n, dim).to(HALF).requires_grad_() for _ in range(2))
+    bias, shift = (random(dim).requires_grad_() for _ in range(2))
+    weight = (1 + 0.3 * random(dim)).requires_grad_()
+    scale = (torch.arange(b, device=DEVICE) % 3 != 1) / 0.9 if scaled else None
+    grads = [random(b, n, dim).to(HALF) for _ in range(2)]
+    ours = norm.apply(x, branch, scale, bias, weight, shift, 1e-6)
+    torch.autograd.backward(ours, grads)
+
+    inputs = x, branch, weight, shift
+    exact = [t.detach().double().requires_grad_() for t in inputs]
+    ones = torch.ones(b, dtype=torch.float64, device=DEVICE)
+    expected = add_and_norm(*exact[:2], ones if scale is None else scale.double(), *exact[2:])
+    torch.autograd.backward(expected, [g.double() for g in grads])
+    for found, wanted in zip(ours, expected, strict=True):
+        assert distance(found.detach(), wanted.detach()) < 4e-3
+    for found, wanted in zip(inputs, exact, strict=True):
+        assert distance(found.grad, wanted.grad) < 4e-3
+    assert distance(bias.grad, exact[1].grad.sum((0, 1))) < 4e-3
+
+
+@by_triton
+@pytest.mark.parametrize("cut", [norm.Cut(16, 1, 4), norm.Cut(64, 8, 8)])
+def test_add_and_norm_do_not_depend_on_how_the_tokens_are_cut(cut):
+    x, branch, grad_y, grad_normed = (
+        torch.randn(3, 11, 96, device=DEVICE).to(HALF) for _ in range(4)
+    )
+    scale, weight = torch.rand(3, device=DEVICE), torch.randn(96, device=DEVICE)
+    y, normed, mean, inverse = norm.forward(x, branch, scale, weight, weight, 1e-6)
+    for a, b in zip(
+        (y, normed, mean, inverse),
+        norm.forward(x, branch, scale, weight, weight, 1e-6, cut),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2)
+    given = grad_y, grad_normed, y, mean, inverse, scale, weight
+    *ours, sums = norm.backward(*given)
+    *others, other_sums = norm.backward(*given, cut)
+    for a, b in zip(ours, others, strict=True):
+        assert distance(a, b.double()) < 1e-2
+    assert distance(sums.sum(0), other_sums.double().sum(0)) < 1e-5
+
+
+def test_without_half_precision_on_a_gpu_add_and_norm_run_plainly():
+    x, h = torch.randn(3, 5, 8, dtype=torch.float64), torch.randn(3, 5, 16, dtype=torch.float64)
+    scale = torch.tensor([0.0, 1.0, 1.25], dtype=torch.float64)
+    linear, then = torch.nn.Linear(16, 8).double(), torch.nn.LayerNorm(8, eps=1e-6).double()
+    found = kernels.linear_add_norm(x, scale, h, linear, then)
+    expected = add_and_norm(x, linear(h), scale, then.weight, then.bias)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+    y, _ = kernels.linear_add_norm(x, None, h, linear, then)
+    torch.testing.assert_close(y, x + linear(h))
+
+
+def draws(images: Tensor) -> Tensor:
+    """For drop-path of three blocks: some pictures lose a branch."""
+    return torch.arange(len(images) * 6, device="cuda").reshape(-1, 3, 2) * 0.37 % 1
+
+
 def gradients(vit: ViT, images: Tensor, compiled: bool) -> list[Tensor]:
     vit.zero_grad()
     cls = torch.compile(vit.cls, fullgraph=True) if compiled else vit.cls
     with torch.autocast("cuda", torch.bfloat16):
-        out = cls(images)
+        out = cls(images, drop=draws(images))
     (out.float() * torch.linspace(-1, 1, out.shape[1], device="cuda")).sum().backward()
     return [p.grad.clone() for p in vit.parameters()]
 
@@ -131,7 +231,7 @@ def gradients(vit: ViT, images: Tensor, compiled: bool) -> list[Tensor]:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_transformers_gradients_are_as_exact_as_the_plain_ones(monkeypatch, compiled):
     torch.manual_seed(0)
-    vit = ViT("T", image_size=112, depth=2).cuda()
+    vit = ViT("T", image_size=112, depth=3, drop_path=0.3).cuda()
     images = torch.randn(8, 3, 112, 112, device="cuda")
     ours = gradients(vit, images, compiled)
     with monkeypatch.context() as patch:
@@ -140,7 +240,7 @@ def test_a_transformers_gradients_are_as_exact_as_the_plain_ones(monkeypatch, co
         plain = gradients(vit, images, False)
     double, images = vit.double(), images.double()
     double.zero_grad()
-    out = double.cls(images)
+    out = double.cls(images, drop=draws(images))
     (out * torch.linspace(-1, 1, out.shape[1], device="cuda")).sum().backward()
     exact = [p.grad for p in double.parameters()]
     for a, b, c in zip(ours, plain, exact, strict=True):

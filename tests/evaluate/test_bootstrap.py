@@ -7,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from wessl.evaluate.bootstrap import accuracy_interval, difference_interval
+from wessl.evaluate.bootstrap import (
+    accuracy_interval,
+    class_mean_interval,
+    difference_interval,
+)
 
 
 def test_one_draw_is_a_plain_loop_that_resamples_pictures_and_the_four_added_ones():
@@ -130,3 +134,43 @@ def test_an_interval_holds_its_own_number_and_stays_within_bounds(draws, picture
     assert -1 <= low <= gain + 1e-9
     assert gain - 1e-9 <= high <= 1
     assert difference_interval(a, b, seed) == (low, high)
+
+
+def many_classes(rng, ease):
+    """Of classes of 1 to 40 pictures, labels and right answers; classes differ in how hard they
+    are."""
+    labels = np.repeat(np.arange(len(ease)), 1 + np.arange(len(ease)) * 7 % 40)
+    return torch.from_numpy(labels), torch.from_numpy(rng.random(len(labels)) < ease[labels])
+
+
+def test_a_mean_over_classes_is_a_plain_loop_that_resamples_within_each_class():
+    rng = np.random.default_rng(0)
+    labels, correct = many_classes(rng, rng.beta(8, 2, 30))
+    own = [correct[labels == c].numpy() for c in range(30)]
+    own = [x for x in own if len(x) > 8]  # enough for plain resampling to be right
+    labels = torch.from_numpy(np.repeat(np.arange(len(own)), [len(x) for x in own]))
+    means = [np.mean([rng.choice(x, len(x)).mean() for x in own]) for _ in range(4000)]
+    found = class_mean_interval(torch.from_numpy(np.concatenate(own)), labels)
+    np.testing.assert_allclose(found, np.quantile(means, [0.025, 0.975]), atol=0.012)
+
+
+@pytest.mark.parametrize("classes", [10, 50])
+@pytest.mark.parametrize("quality", [1, 8, 60])
+def test_the_interval_of_a_mean_over_classes_holds_the_truth(quality, classes):
+    """Right answers by class from half of the pictures to nearly all."""
+    rng = np.random.default_rng(quality)
+    ease = rng.beta(quality, 1, classes)
+    found = [class_mean_interval(*many_classes(rng, ease)[::-1], i) for i in range(300)]
+    holds = np.mean([low <= ease.mean() <= high for low, high in found])
+    assert holds >= 0.90
+    assert np.mean([high - low for low, high in found]) < 1 / classes**0.5  # and says something
+
+
+def test_a_large_class_does_not_decide_over_the_mean_of_all():
+    labels = torch.tensor([0] * 10_000 + [1] * 10)
+    correct = torch.ones(10_010, dtype=torch.bool)
+    correct[-5:] = False
+    low, high = class_mean_interval(correct, labels)
+    assert low < 0.65 < 0.75 < 0.85 < high  # ten pictures are half of it
+    narrow = accuracy_interval(correct[None])
+    assert narrow[1] - narrow[0] < 0.002

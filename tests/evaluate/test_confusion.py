@@ -7,6 +7,7 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.metrics import confusion_matrix
 from sklearn.neighbors import KNeighborsClassifier
 
+from wessl.evaluate.bootstrap import accuracy_interval
 from wessl.evaluate.confusion import confusion, per_class
 
 
@@ -48,9 +49,21 @@ def test_a_report_has_every_class_the_worst_pairs_and_the_matrix(guessed):
     json.dumps(report, allow_nan=False)
 
 
+def test_every_class_has_the_interval_its_own_pictures_give(guessed):
+    guesses, truth, names = guessed
+    report = per_class(guesses, truth, names, seed=1, taken=0.5)
+    for i, one in enumerate(report["classes"]):
+        own = (guesses == i)[:, truth == i]
+        assert one["interval"] == list(accuracy_interval(own, 1, 0.5))
+        low, high = one["interval"]
+        assert low <= one["accuracy"] <= high
+        assert low < high
+
+
 def test_a_class_without_test_pictures_has_no_accuracy_but_keeps_its_place():
     report = per_class(torch.tensor([[0, 2, 1]]), torch.tensor([0, 2, 2]), ["ant", "bee", "cat"])
     assert [one["accuracy"] for one in report["classes"]] == [1.0, None, 0.5]
+    assert report["classes"][1]["interval"] is None
     assert [one["pictures"] for one in report["classes"]] == [1, 0, 2]
     assert report["confusion"] == [[1, 0, 0], [0, 0, 0], [0, 0.5, 0.5]]
     assert report["confused"] == [dict(true="cat", predicted="bee", share=0.5, count=1.0)]

@@ -21,8 +21,10 @@ from wessl.evaluate.features import TrainedEncoder, extract
 from wessl.evaluate.few_shot import few_shot
 from wessl.evaluate.neighbours import nearest_neighbours
 from wessl.evaluate.protocol import Labelled
-from wessl.evaluate.protocol_names import check_protocols, default_protocols, settle
-from wessl.evaluate.suite import Settings, details, differences, make_row, measure
+from wessl.evaluate.protocol_names import check_protocols, default_protocols
+from wessl.evaluate.settings import Settings
+from wessl.evaluate.spelling import settle
+from wessl.evaluate.suite import details, differences, make_row, measure
 from wessl.evaluate.table import explain, explain_confused, print_comparison
 from wessl.evaluate.task import Task
 from wessl.run import build_encoder
@@ -164,7 +166,7 @@ def test_what_the_labels_do_not_allow_is_refused_before_any_feature(task):
         return Task(task.train, task.test, labels, task.test_labels)
 
     two = with_labels(torch.tensor([0, 0, 1, 3, 3]))
-    with pytest.raises(UserError, match="class '1' has 1 pictures, fewer than 2 shots"):
+    with pytest.raises(UserError, match=r"2-shot: class '1' .* 1 labelled picture, fewer"):
         check_protocols(["2-shot"], two, {}, "val")
     check_protocols(["2-shot", "linear"], two, {"2-shot": []}, "val")
     single = with_labels(torch.arange(4))

@@ -16,11 +16,14 @@ from wessl.data.splits import held_out
 from wessl.data.transfer_sets import open_transfer_set
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
+from wessl.evaluate.bootstrap import accuracy_interval, class_mean_interval
+from wessl.evaluate.contestants import pixels
 from wessl.evaluate.feature_store import FeatureStore
 from wessl.evaluate.features import TrainedEncoder
 from wessl.evaluate.logistic import TRANSFER_STRENGTHS
 from wessl.evaluate.protocol import Labelled
-from wessl.evaluate.transfer import squashed, transfer, transfer_features
+from wessl.evaluate.transfer import squashed, transfer
+from wessl.evaluate.transfer_features import transfer_features
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 
@@ -103,7 +106,24 @@ def test_the_numbers_of_every_class_make_both_metrics():
     for i, name in enumerate(names):
         own = guess[test.labels == i] == i
         assert result["per_class"][name] == pytest.approx(float(own.double().mean()))
+        low, high = result["per_class_interval"][name]
+        assert low <= result["per_class"][name] <= high
     assert list(result["sweep"]) == [str(s) for s in TRANSFER_STRENGTHS]
+
+
+def test_the_interval_is_that_of_the_metric_the_dataset_asks_for():
+    train, test = digits(0, 200, 900)
+    test = Labelled(test.features[:600], test.labels[:600].clamp(max=5))  # half of them are fives
+    for metric in ("top-1", "mean per class"):
+        result = transfer_features(train, None, test, metric, strengths=[0.1], seed=2)
+        right = result["predicted"][0] == test.labels
+        expected = (
+            accuracy_interval(right[None], 2)
+            if metric == "top-1"
+            else class_mean_interval(right, test.labels, 2)
+        )
+        assert result["interval"] == list(expected)
+        assert expected[0] < result["accuracy"] < expected[1]
 
 
 def test_one_picture_a_class_leaves_nothing_to_choose_on():
@@ -162,6 +182,13 @@ def test_an_encoder_is_measured_on_a_folder_and_the_result_says_how(encoder, she
     assert encoder.description["resize"] == 64
     again = transfer(encoder, open_transfer_set(shells), store=store, directory=tmp_path / "cache")
     assert torch.equal(again["predicted"], result["predicted"])
+
+
+def test_raw_pixels_are_measured_by_the_same_protocol(encoder, shells, tmp_path):
+    result = transfer(encoder, shells, directory=tmp_path / "cache", see=pixels)
+    assert result["accuracy"] == 1.0  # their colours are enough
+    ours = transfer(encoder, shells, directory=tmp_path / "cache")
+    assert result["protocol"] == ours["protocol"]
 
 
 def test_unreadable_pictures_are_counted_or_too_many(encoder, shells, tmp_path):

@@ -19,6 +19,7 @@ from wessl.data.cache import PictureCache, build_cache
 from wessl.data.loader import Loader
 from wessl.data.sources import open_source
 from wessl.data.view_config import Views, dino_views, msn_views
+from wessl.pretrain.parallel import ALONE, Team
 from wessl.pretrain.trainer import Trainer
 
 MEAN_STD = ([0.3], [0.35])
@@ -32,6 +33,10 @@ def build_pictures(folder: Path, count: int = 48, side: int = 10) -> PictureCach
     folder.mkdir(parents=True, exist_ok=True)
     images = np.random.default_rng(0).integers(0, 256, (count, side, side), dtype=np.uint8)
     np.savez(folder / "pictures.npz", images=images)
+    return open_pictures(folder)
+
+
+def open_pictures(folder: Path) -> PictureCache:
     return build_cache(open_source(folder / "pictures.npz"), None, folder, workers=0)
 
 
@@ -92,9 +97,11 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
-def build_trainer(cache: PictureCache, config: Config, **options: Any) -> Trainer:
-    loader = Loader(cache, config.optim.batch_size, config.seed)
-    return Trainer(config, Options(device="cpu", **options), loader, MEAN_STD)
+def build_trainer(
+    cache: PictureCache, config: Config, team: Team = ALONE, **options: Any
+) -> Trainer:
+    loader = Loader(cache, config.optim.batch_size, config.seed, part=team.part)
+    return Trainer(config, Options(device="cpu", **options), loader, MEAN_STD, team=team)
 
 
 def advance(trainer: Trainer, steps: int) -> list[float]:

@@ -245,6 +245,93 @@ def test_runs_that_differ_in_their_seed_alone_are_averaged(tmp_path):
 
 
 def test_accuracies_on_other_datasets_have_their_table(tmp_path):
-    found = dict(kind="transfer", results={"flowers": dict(accuracy=0.815), "<pets>": {}})
+    pixels = dict(name="raw pixels", role="pixels", results={"flowers": dict(accuracy=0.3)})
+    flowers = dict(accuracy=0.815, interval=[0.79, 0.835])
+    found = dict(kind="transfer", results={"flowers": flowers, "<pets>": {}}, others=[pixels])
     text = report(runs.make_run(tmp_path / "run", results={"transfer": found})).text
-    assert "On other datasets flowers <pets> run 81.5 \N{EN DASH}" in text
+    table = text[text.index("On other datasets") :]
+    assert "flowers <pets> run 81.5 79.0\N{EN DASH}83.5 \N{EN DASH} raw pixels 30.0" in table
+
+
+def together(tmp_path, ours, theirs, **changes):
+    """Two runs measured by one command: each keeps what the other gains on it."""
+    paths = []
+    for own, other in ((ours, theirs), (theirs, ours)):
+        found = runs.evaluation(own)
+        found["rows"][0]["weights"] = f"weights of {own}"
+        gain = sum(other) / len(other) - sum(own) / len(own)
+        kept = dict(difference=gain, interval=[gain - 0.04, gain + 0.02]) | changes
+        found["differences"] = [
+            dict(name="x", role="run", weights=f"weights of {other}", results={"1-shot": kept})
+        ]
+        place = tmp_path / ("one" if own is ours else "two")
+        paths.append(runs.make_run(place, results={"evaluation": found}, lr=len(paths) + 1.0))
+    return paths
+
+
+def test_runs_measured_together_are_compared_with_their_paired_interval(tmp_path):
+    text = report(*together(tmp_path, [0.5, 0.6], [0.6, 0.6])).text
+    assert "Points more than one 1-shot k-NN two +5.0 +1.0 to +7.0" in text
+    assert "5.0 points more than for one (95 % interval +1.0 to +7.0)." in text
+    assert "bold where it excludes 0" in text
+
+
+def test_the_interval_is_that_of_the_same_pair_whichever_run_comes_first(tmp_path):
+    one, two = together(tmp_path, [0.5, 0.6], [0.6, 0.6])
+    found = json.loads((one / "results" / "evaluation.json").read_text())
+    found["differences"] = []  # known to the other alone
+    (one / "results" / "evaluation.json").write_text(json.dumps(found))
+    assert "two +5.0 +3.0 to +9.0" in report(one, two).text
+
+
+def test_a_difference_of_older_numbers_is_not_shown(tmp_path):
+    text = report(*together(tmp_path, [0.5, 0.6], [0.6, 0.6], difference=0.31)).text
+    assert "95 % interval +" not in text
+    assert "these runs were measured apart" in text
+
+
+def test_a_doubtful_difference_is_called_so(tmp_path):
+    doubtful = together(tmp_path, [0.50, 0.52], [0.52, 0.52])
+    assert "(95 % interval \N{MINUS SIGN}3.0 to +3.0, so not surely)" in report(*doubtful).text
+
+
+def test_the_first_sentence_names_the_data_where_there_are_several(tmp_path):
+    sets = {f"evaluation-{name}": runs.evaluation([0.5, 0.6], digest=name) for name in "ab"}
+    for name in "ab":
+        sets[f"evaluation-{name}"]["test"] = dict(location=f"pictures-{name}", digest=name)
+    text = report(runs.make_run(tmp_path / "run", results=sets)).text
+    assert "1-shot accuracy on the test pictures of pictures-a is 55.0 %" in text
+    assert "1-shot accuracy on pictures-a" in text
+    alone = runs.make_run(tmp_path / "alone", results={"evaluation": sets["evaluation-a"]})
+    assert "1-shot accuracy on the test pictures is 55.0 %" in report(alone).text
+
+
+def test_every_class_has_its_interval(tmp_path):
+    found = runs.evaluation([0.5, 0.6])
+    found["per_class"]["classes"][0]["interval"] = [0.41, 0.59]
+    text = report(runs.make_run(tmp_path / "run", results={"evaluation": found})).text
+    assert "cat 50.0 41.0\N{EN DASH}59.0 50" in text
+
+
+def test_what_all_runs_are_compared_with_stands_there_once(tmp_path):
+    paths = []
+    for name in ("one", "two"):
+        found = runs.evaluation([0.5, 0.6] if name == "one" else [0.6, 0.7])
+        found["rows"][0]["weights"] = name
+        pixels = found["rows"][1]["results"]
+        if name == "two":  # measured by more protocols, and beside the first run's own weights
+            pixels["k-NN"] = dict(accuracy=0.312)
+            again = found["rows"][0] | dict(name="copy", role="also", weights="one")
+            found["rows"].append(again)
+        paths.append(runs.make_run(tmp_path / name, results={"evaluation": found}, lr=len(name)))
+    text = report(*paths).text
+    assert text.count("raw pixels 40.0") == 1
+    assert "raw pixels 40.0 31.2" in text
+    assert "copy" not in text
+
+
+def test_one_head_beside_several_is_not_asked_for_a_comparison(tmp_path):
+    one = runs.make_run(tmp_path / "one", **{"heads.count": 1})
+    many = runs.make_run(tmp_path / "many", results=dict(diversity=runs.diversity()))
+    assert "wessl diversity" not in report(one, many).text
+    assert "wessl diversity" in report(one).text

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
+import torch
 
 from wessl.auto import DataFacts
 from wessl.config import Options, differences, to_dict
-from wessl.study.asked import head_parameters, make_key
+from wessl.study.asked import Asked, head_parameters, make_items, make_key
 from wessl.study.cell import Cell
+from wessl.study.data import Data
 from wessl.study.sizes import SIZES, resolve
 from wessl.study.studies import STUDIES
 from wessl.verbs import checks
@@ -149,3 +152,11 @@ def test_the_ensemble_beside_teacher_temperatures_has_its_bases_temperature(fact
     base = found["1 head, τ = 0.025"]
     assert ent.loss.teacher_temperature == base.loss.teacher_temperature == 0.025
     assert ent.loss.teacher_temperature_start == base.loss.teacher_temperature_start == 0.05
+
+
+def test_a_cell_compared_with_a_stranger_is_refused_before_anything_runs():
+    cells = [Cell("one", "dino-star"), Cell("two", "dino-star-ent", base="base")]
+    study = replace(STUDIES["where-how"], cells=lambda _: cells)
+    asked = Asked(study, SIZES["smoke"], Data("builtin://digits", None), Path("nowhere"), (0,))
+    with pytest.raises(ValueError, match="compares 'two' with 'base', which it does not have"):
+        make_items(asked, DIGITS, torch.device("cpu"), "data")

@@ -21,8 +21,8 @@ from wessl.bench.steps import (
 )
 from wessl.bench.turns import in_turns
 from wessl.config import override
+from wessl.devices import has_bf16
 from wessl.errors import UserError
-from wessl.plan import has_bf16
 
 CPU = torch.device("cpu")
 

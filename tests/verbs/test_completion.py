@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from wessl.cli import VERBS
+from wessl.ensemble.weighting import SCHEMES
 from wessl.errors import UserError
 from wessl.verbs.completion import flags_of, script
 
@@ -60,6 +61,7 @@ def test_flags_with_known_values_offer_them(offered):
     assert offered("wessl", "pretrain", "x", "--decode", "s") == ["stream"]
     assert "dino-star-ent/vits16" in offered("wessl", "pretrain", "x", "--recipe", "dino-star-e")
     assert set(offered("wessl", "pretrain", "x", "--loss.weighting", "ent")) == {"ent", "ent-st"}
+    assert set(offered("wessl", "pretrain", "x", "--loss.weighting", "")) == set(SCHEMES)
 
 
 def test_anything_else_is_a_file_or_folder(offered, tmp_path):
@@ -90,6 +92,44 @@ def test_the_shell_itself_can_read_its_script(shell, check, tmp_path):
     path = tmp_path / "script"
     path.write_text(script(shell))
     subprocess.run([shell, check, path], check=True)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [("wessl pretr", "pretrain"), ("wessl export --to t", "timm"), ("wessl embed --neigh", None)],
+)
+def test_fish_itself_completes(line, wanted, tmp_path):
+    path = tmp_path / "script"
+    path.write_text(script("fish"))
+    ask = f"source {path}; complete -C '{line}'"
+    done = subprocess.run(["fish", "-c", ask], capture_output=True, text=True, check=True)
+    offers = [offer.split("\t")[0] for offer in done.stdout.splitlines()]
+    assert offers == [wanted or "--neighbours"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_itself_completes(tmp_path):
+    (tmp_path / "script").write_text(script("zsh"))
+    (tmp_path / "ask").write_text(ZSH.format(script=tmp_path / "script"))
+    done = subprocess.run(
+        ["zsh", "-f", tmp_path / "ask"], capture_output=True, text=True, check=True, timeout=60
+    )
+    seen = done.stdout.replace(" \b", "")  # a space that the next letter takes back
+    assert "wessl export --to timm;" in seen
+
+
+# A zsh in a terminal of its own: what follows the tab is what a user would see.
+ZSH = """\
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z "autoload -Uz compinit; compinit -u -D; source {script}; print rea''dy"
+zpty -r -m z seen '*ready*'
+zpty -w -n z "wessl exp"$'\\t'"--to t"$'\\t'"; print do''ne"$'\\n'
+zpty -r -m z seen '*done*'
+print -r -- "$seen" | sed 's/\\x1b\\[[0-9;?]*[a-zA-Z]//g'
+zpty -d z
+"""
 
 
 def test_an_unknown_shell_is_a_users_mistake():

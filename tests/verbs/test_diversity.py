@@ -105,6 +105,48 @@ def test_a_sample_is_the_same_each_time_and_knows_its_pictures(run, tmp_path):
     assert first == second
 
 
+def test_only_the_sample_is_decoded_unless_all_are(run, tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(40):
+        place = tmp_path / "many" / f"{i:02}.png"
+        place.parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8)).save(place)
+    whole, some = tmp_path / "whole", tmp_path / "some"
+    short = from_dict(Config, run.read_config()["config"]).short_side
+    build_cache(open_source(tmp_path / "many", 1), short, whole)
+    found = [
+        wessl.diversity(run, tmp_path / "many", 10, "cpu", cache=str(place))
+        for place in (whole, some)
+    ]
+    sizes = [
+        sum(file.stat().st_size for file in place.rglob("pixels.bin")) for place in (whole, some)
+    ]
+    assert sizes[1] < sizes[0] / 3
+    assert torch.equal(found[0].index_n, found[1].index_n)
+    assert torch.equal(found[0].code_mn, found[1].code_mn)
+    kept = dict(run.read_results())["diversity"]
+    assert kept["data"]["pictures"] == 40
+    assert kept["data"]["sampled"] == kept["pictures"] == 10
+    for number, picture in kept["gallery"].items():
+        assert picture["name"].endswith(f"{int(number):02}.png")
+
+
+def test_pictures_of_the_sample_that_cannot_be_read_are_left_out(run, tmp_path):
+    for i in range(12):
+        place = tmp_path / "few" / f"{i:02}.png"
+        place.parent.mkdir(exist_ok=True)
+        Image.new("L", (8, 8), 20 * i).save(place)
+    (tmp_path / "few" / "03.png").write_bytes(b"no picture")
+    for cache in ("one", "two"):
+        found = wessl.diversity(
+            run, tmp_path / "few", 12 if cache == "one" else 11, "cpu", cache=str(tmp_path / cache)
+        )
+        numbers = found.index_n.tolist()
+        assert 3 not in numbers
+        assert len(numbers) >= 10
+        assert numbers == sorted(set(numbers))
+
+
 def test_other_pictures_than_the_runs_own_will_do(run, tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()

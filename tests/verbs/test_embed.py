@@ -1,6 +1,7 @@
 """Embedding as a user asks for it: by command and call, killed, mistaken, out of space."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from small_runs import photographs, tiny
 
 import wessl
@@ -147,3 +149,38 @@ def test_without_pyarrow_a_parquet_file_is_refused_in_words(run, tmp_path, monke
     with pytest.raises(UserError, match=r"needs pyarrow .* pip install 'wessl\[parquet\]'"):
         wessl.embed(run, DIGITS, tmp_path / "x.parquet")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["encoder.safetensors", "encoder.json"])
+def test_a_damaged_encoder_is_told_and_nothing_is_written(run, tmp_path, capsys, name):
+    shutil.copytree(run.path, tmp_path / "run")
+    (tmp_path / "run" / name).write_bytes((run.path / name).read_bytes()[:40])
+    code, _, err = command(capsys, tmp_path / "run", DIGITS, "-o", tmp_path / "x.npz")
+    assert code == 2
+    assert "its encoder is damaged" in err
+    assert "run `wessl pretrain` on it again" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(("channels", "said"), [(3, "their colour is not seen"), (1, None)])
+def test_colour_pictures_for_an_encoder_of_grey_ones_are_told_of(
+    run, tmp_path, capsys, channels, said
+):
+    pixels = np.random.default_rng(0).integers(0, 255, (6, 8, 8, channels), dtype=np.uint8)
+    np.savez(tmp_path / "p.npz", images=pixels)
+    code, _, err = command(
+        capsys, run.path, tmp_path / "p.npz", "-o", tmp_path / "x.npz", "--device", "cpu"
+    )
+    assert code == 0
+    assert ("colour" in err) == (said is not None)
+    assert said is None or said in err
+
+
+def test_grey_pictures_for_an_encoder_of_colour_are_told_of(tmp_path, capsys):
+    torch.manual_seed(0)
+    shape = dict(dim=64, depth=1, heads=1, patch_size=4, image_size=8)
+    torch.save(wessl.ViT(**shape).state_dict(), tmp_path / "vit.pth")
+    words = ["-o", tmp_path / "x.npz", "--device", "cpu"]
+    code, _, err = command(capsys, tmp_path / "vit.pth", DIGITS, *words)
+    assert code == 0
+    assert "are grey and the encoder was trained on colour" in err

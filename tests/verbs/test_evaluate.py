@@ -156,9 +156,34 @@ def test_several_runs_and_other_weights_stand_in_one_table_and_each_run_keeps_it
         assert [row["role"] for row in record["rows"]] == ["run", "also", "pixels", "random"]
         assert record["rows"][0]["name"] == "run"
         assert {gain["base"] for gain in record["differences"]} == {"run"}
+        roles = [gain["role"] for gain in record["differences"]]
+        assert roles == ["run", "also", "pixels", "random"]
         assert record["differences"][0]["results"]["1-shot"]["difference"] == 0
     wessl.evaluate(run, TRAIN, TEST, ["k-NN"], **QUICK)  # alone its name was shorter
-    assert results_of(run)["columns"] == ["1-shot", "k-NN"]
+    record = results_of(run)
+    assert record["columns"] == ["1-shot", "k-NN"]
+    assert record["differences"][0]["role"] == "run"  # measured earlier, and still true
+    wessl.evaluate(run, TRAIN, TEST, ["1-shot"], select="test", **QUICK)
+    assert "run" not in [gain["role"] for gain in results_of(run)["differences"]]
+
+
+def test_what_one_run_gains_on_another_is_kept_by_both_with_the_sign_turned(trained, tmp_path):
+    ours, theirs = (shutil.copytree(trained.path, tmp_path / name) for name in ("a", "b"))
+    file = theirs / "encoder.safetensors"
+    noisy = {k: v + 0.3 * torch.randn_like(v) for k, v in load_file(file).items()}
+    save_file(noisy, file)
+    found = wessl.evaluate([ours, theirs], TRAIN, TEST, ["1-shot", "k-NN"], **QUICK)
+    kept = [results_of(wessl.Run(path))["differences"] for path in (ours, theirs)]
+    assert [(one["name"], one["weights"]) for (one,) in kept] == [
+        (row["name"], row["weights"]) for row in found["rows"][::-1]
+    ]
+    for column in ("1-shot", "k-NN"):
+        gain, loss = (one["results"][column] for (one,) in kept)
+        assert gain["difference"] == -loss["difference"] != 0
+        a, b = (row["results"][column]["accuracy"] for row in found["rows"])
+        assert loss["difference"] == a - b
+        low, high = loss["interval"]
+        assert low <= a - b <= high
 
 
 def test_a_weights_file_alone_is_measured_like_its_run(run, tmp_path):
@@ -255,7 +280,7 @@ def test_two_classes_are_enough(run, folders):
 def test_too_few_labels_are_refused_by_the_class_name(run, folders):
     for path in sorted((folders / "train" / "d7").iterdir())[2:]:
         path.unlink()
-    with pytest.raises(UserError, match="class 'd7' has 2 pictures, fewer than 5 shots"):
+    with pytest.raises(UserError, match="class 'd7' of --train has 2 labelled pictures"):
         wessl.evaluate(run, folders / "train", folders / "test", ["1-shot", "5-shot"], **QUICK)
     found = wessl.evaluate(run, folders / "train", folders / "test", **QUICK)
     assert found["columns"] == ["1-shot", "2-shot", "k-NN", "linear-fast"]
@@ -358,13 +383,26 @@ def test_transfer_datasets_have_a_table_and_a_file_of_their_own(run, folders, ca
     code, printed, _ = command(capsys, run.path, "--transfer", folders, "--device", "cpu")
     assert code == 0
     assert "Transfer: accuracy in %" in printed
+    assert "random encoder" in printed
     kept = json.loads((run.results / "transfer.json").read_text())
     assert kept["kind"] == "transfer"
     assert len(kept["weights"]) == 64
     (result,) = kept["results"].values()
-    assert 0 <= result["accuracy"] <= 1
+    low, high = result["interval"]
+    assert 0 <= low <= result["accuracy"] <= high <= 1
     assert result["versions"]
+    assert [one["name"] for one in kept["others"]] == ["raw pixels", "random encoder"]
+    for one in kept["others"]:
+        (other,) = one["results"].values()
+        assert other["protocol"] == result["protocol"]
+        assert other["interval"][0] <= other["accuracy"] <= other["interval"][1]
     assert not list(run.results.glob("evaluation-*.json"))
+    assert "random encoder" in (run.path / "report.html").read_text()
+    second = shutil.copytree(folders, folders.with_name("second"))
+    wessl.evaluate(run, transfer=second, baselines=False, device="cpu")
+    kept = json.loads((run.results / "transfer.json").read_text())
+    assert set(kept["results"]) == {"data", "second"}  # what was measured before stays
+    assert [set(one["results"]) for one in kept["others"]] == [{"data"}, {"data"}]
 
 
 @pytest.mark.parametrize(
@@ -373,12 +411,12 @@ def test_transfer_datasets_have_a_table_and_a_file_of_their_own(run, folders, ca
         ([], "give --train"),
         (["--test", TEST], "give --train"),
         (["--train", "nowhere"], "nowhere does not exist"),
-        (["--train", TRAIN, "--protocols", "3-shots"], "--protocols '3-shots' is unknown"),
+        (["--train", TRAIN, "--protocols", "3-shoots"], "--protocols '3-shoots' is unknown"),
         (["--train", TRAIN, "--draws", "0"], "--draws must be 1 or more"),
         (["--train", TRAIN, "--use-strength", "-1"], "--use-strength must be a number above 0"),
         (["--train", TRAIN, "--also", "gone.pth"], "gone.pth does not exist"),
         (["--train", TRAIN, "--device", "tpu"], "--device 'tpu' is not a device"),
-        (["--train", TRAIN, "--protocols", "500-shot"], "fewer than 500 shots"),
+        (["--train", TRAIN, "--protocols", "500-shot"], "fewer than 500"),
     ],
 )
 def test_mistakes_are_told_in_words_before_any_work(run, capsys, words, said):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from wessl import plan
 from wessl.config import override
 from wessl.errors import UserError
 from wessl.recipes import recipe
+from wessl.verbs.completion import flags_of
 
 
 @pytest.fixture(autouse=True)
@@ -89,8 +91,8 @@ def test_training_starts_from_given_weights_or_says_what_does_not_fit(tmp_path):
     old, new = (load_file(run.path / "encoder.safetensors") for run in (first, second))
     for name in old:
         torch.testing.assert_close(old[name], new[name])
-    said = f"starting from {len(old)} tensors of {weights}, all there are"
-    assert said in (second.path / "train.log").read_text()
+    said = f"starting from {weights}: ViT 24 wide, 2 blocks, 2 heads, patches of 4"
+    assert f"{said}; {len(old)} tensors" in (second.path / "train.log").read_text()
     deeper = tiny(**{"encoder.depth": 3})
     with pytest.raises(UserError, match=r"--init does not fit this encoder: missing \['blocks.2"):
         wessl.pretrain(folder, tmp_path / "third", **deeper, init=weights)
@@ -288,8 +290,18 @@ def test_the_command_trains_resumes_and_exits_with_two_for_a_mistake(tmp_path):
     assert "Traceback" not in complaint
 
 
-def test_the_commands_help_shows_flags_and_settings():
+def test_the_commands_help_fits_one_screen_and_names_only_flags_there_are():
     code, out, _ = command("pretrain", "--help")
+    assert code == 0
+    assert len(out.splitlines()) <= 40
+    assert max(map(len, out.splitlines())) <= 88
+    named = set(re.findall(r"--[a-z][a-z.-]*", out))
+    assert {"--out", "--budget", "--init", "--heads.count", "--help-all"} <= named
+    assert named <= set(flags_of("pretrain"))
+
+
+def test_the_whole_help_shows_flags_and_settings():
+    code, out, _ = command("pretrain", "--help-all")
     assert code == 0
     for flag in ("--out", "--recipe", "--budget", "--optim.lr", "--loss.weighting", "--device"):
         assert flag in out
@@ -299,13 +311,13 @@ def test_the_commands_help_shows_flags_and_settings():
 
 
 def test_the_help_of_a_recipe_shows_its_values():
-    code, out, _ = command("pretrain", "photos/", "--recipe", "msn/vitb16", "--help")
+    code, out, _ = command("pretrain", "photos/", "--recipe", "msn/vitb16", "--help-all")
     said = " ".join(out.split())
     assert code == 0
     assert "Shown are the values of msn/vitb16." in said
     for default in ("(default: 1.25)", "(default: 600)", "(default: 2048)", "(default: linear)"):
         assert default in said
-    code, _, complaint = command("pretrain", "--recipe=msm/vitb16", "--help")
+    code, _, complaint = command("pretrain", "--recipe=msm/vitb16", "--help-all")
     assert code == 2
     assert "did you mean 'msn/vitb16'" in complaint
 

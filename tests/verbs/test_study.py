@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +17,10 @@ from PIL import Image
 import wessl
 from wessl import auto
 from wessl.auto import DataFacts
+from wessl.commands.study import parse
 from wessl.config import override, to_dict
 from wessl.errors import Failure, UserError
+from wessl.study.record import note_failure
 from wessl.study.studies import STUDIES
 from wessl.verbs.study import command
 
@@ -128,7 +131,7 @@ def test_the_table_holds_every_cell_beside_the_papers_numbers(whole):
     for name in ("table.md", "table.csv", "figure.svg", "figure.png"):
         assert (out / name).stat().st_size > 500
     assert "9 cells, 1 seed: 9 runs" in progress
-    assert "roughly" in progress
+    assert "of training and measuring" in progress
     assert "ent, both" in said
     assert "1 seed" in said
 
@@ -191,23 +194,43 @@ def test_runs_that_diverge_are_a_result(tmp_path):
     assert "| weight 1 | diverged *(37.6 ± 0.2)* |" in (tmp_path / "memax/table.md").read_text()
 
 
-def test_failed_runs_are_named_left_alone_and_retried_on_request(shared, tmp_path):
+def test_what_a_user_can_mend_is_named_plainly_and_tried_again_without_asking(
+    shared, tmp_path, capsys
+):
     out = tmp_path / "memax"
     words = ["memax", *WORDS, "--parallel", "1", "--out", str(out)]
     in_the_way = tmp_path / "runs" / shared[1]["rows"][2]["runs"]["0"].split("/")[-1]
     in_the_way.parent.mkdir()
     in_the_way.write_text("a file where a run belongs")
-    complaint = r"1 run failed.*\nweight 5, seed 0: .*is a file, not a folder"
-    with pytest.raises(Failure, match=complaint):
-        command(words)
+    complaint = r"1 run failed; mend this first:\nweight 5, seed 0: .*is a file, not a folder"
+    with pytest.raises(Failure, match=complaint) as failure:
+        command(parse(words))
+    said = capsys.readouterr().err
+    assert "weight 5, seed 0: failed: " in said
+    assert "UserError" not in said + str(failure.value)
+    assert "--retry" not in said + str(failure.value)
     assert "weight 5, seed 0" in (out / "table.md").read_text().split("Failed:")[1]
 
     in_the_way.unlink()
-    with pytest.raises(Failure, match=complaint):
-        command(words)
-    assert not in_the_way.exists()
-    command([*words, "--retry"])
+    command(parse(words))
     table = json.loads((out / "table.json").read_text())
+    assert [row["results"] for row in table["rows"]] == [r["results"] for r in shared[1]["rows"]]
+    assert not list(tmp_path.glob("runs/*.failed.json"))
+
+
+def test_a_run_that_failed_by_itself_is_left_alone_and_retried_on_request(shared, tmp_path, capsys):
+    shutil.copytree(shared[0] / "runs", tmp_path / "runs")
+    run = tmp_path / "runs" / shared[1]["rows"][2]["runs"]["0"].split("/")[-1]
+    shutil.rmtree(run)
+    note_failure(run, "its process ended with exit code -9: it said nothing")
+    words = ["memax", *WORDS, "--parallel", "1", "--out", str(tmp_path / "memax")]
+    complaint = r"1 run failed; --retry tries again:\nweight 5, seed 0: its process ended"
+    with pytest.raises(Failure, match=complaint):
+        command(parse(words))
+    assert "1 failed before; --retry tries again" in capsys.readouterr().err
+    assert not run.exists()
+    command(parse([*words, "--retry"]))
+    table = json.loads((tmp_path / "memax" / "table.json").read_text())
     assert [row["results"] for row in table["rows"]] == [r["results"] for r in shared[1]["rows"]]
     assert not list(tmp_path.glob("runs/*.failed.json"))
 
@@ -265,7 +288,7 @@ def test_the_python_side_needs_no_command_line_package():
 
 
 def test_the_list_explains_every_study(capsys):
-    command(["list"])
+    command(parse(["list"]))
     said = capsys.readouterr().out
     assert all(name in said for name in STUDIES)
     assert "--size paper" in said
@@ -296,5 +319,5 @@ def test_a_users_mistake_is_named_before_anything_runs(tmp_path, monkeypatch, wo
     Image.new("L", (8, 8)).save(tmp_path / "flat" / "one.png")
     Image.new("L", (8, 8)).save(tmp_path / "flat" / "two.png")
     with pytest.raises(UserError, match=complaint):
-        command(words)
+        command(parse(words))
     assert not (tmp_path / "studies").exists()

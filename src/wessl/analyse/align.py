@@ -14,6 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from wessl.analyse.assignments import Assignments
+from wessl.data.pictures import spaced
 
 SIDE = 64
 """Codes a head in a picture of a similarity matrix."""
@@ -75,21 +76,12 @@ def align_all(assignments: Assignments) -> Iterator[tuple[Alignment, Tensor]]:
         yield from threads.map(one, range(len(assignments.pairs)))
 
 
-def evenly(count: int, most: int) -> Tensor:
-    """At most ``most`` of the numbers below ``count``, evenly spaced, with the first and last.
-
-    >>> evenly(3, 64).tolist(), evenly(100, 4).tolist()
-    ([0, 1, 2], [0, 33, 66, 99])
-    """
-    return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()
-
-
 def pictures(similarity_cc: Tensor, alignment: Alignment) -> tuple[Tensor, Tensor]:
     """The similarity matrix before and after alignment, of 64 evenly spaced codes a side.
 
     Codes are left out rather than averaged: a mean over blocks would wash out the diagonal.
     """
     similarity_cc = similarity_cc.cpu()
-    shown = evenly(len(similarity_cc), SIDE)
+    shown = spaced(len(similarity_cc), SIDE)
     rows, columns = alignment.rows_c[shown], alignment.columns_c[shown]
     return similarity_cc[shown][:, shown], similarity_cc[rows][:, columns]

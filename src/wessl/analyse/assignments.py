@@ -8,7 +8,9 @@ import os
 from itertools import combinations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from wessl.errors import UserError
 
@@ -76,6 +78,16 @@ class Assignments:
         for gram_cc, (i, j) in zip(self._grams_pcc, self.pairs, strict=True):
             gram_cc.addmm_(columns_mnc[i].T, columns_mnc[j])
 
+    def join(self, group: ProcessGroup) -> None:
+        """Takes in what the group's other processes added; all then hold all of it.
+
+        Pictures come in the order of the processes.
+        """
+        for total in (self.mass_mc, self._squares_mc, self._grams_pcc):
+            dist.all_reduce(total, group=group)
+        self._codes = [_in_order(self.code_mn, group)]
+        self._entropies = [_in_order(self.entropy_mn, group)]
+
     def __len__(self) -> int:
         return sum(part.shape[1] for part in self._codes)
 
@@ -97,9 +109,23 @@ class Assignments:
     @property
     def code_mn(self) -> Tensor:
         """The likeliest code of every picture."""
-        return torch.cat(self._codes, 1)
+        none = torch.empty(self.m, 0, dtype=torch.int32, device=self.device)
+        return torch.cat([none, *self._codes], 1)
 
     @property
     def entropy_mn(self) -> Tensor:
         """Entropy of every picture's assignment, in nats."""
-        return torch.cat(self._entropies, 1)
+        return torch.cat([torch.empty(self.m, 0, device=self.device), *self._entropies], 1)
+
+
+def _in_order(values_mn: Tensor, group: ProcessGroup) -> Tensor:
+    """The processes' columns side by side, though each may have another number of them."""
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    counts = torch.zeros(world, dtype=torch.int64, device=values_mn.device)
+    counts[rank] = values_mn.shape[1]
+    dist.all_reduce(counts, group=group)
+    before = int(counts[:rank].sum())
+    whole = values_mn.new_zeros(len(values_mn), int(counts.sum()))
+    whole[:, before : before + values_mn.shape[1]] = values_mn
+    dist.all_reduce(whole, group=group)
+    return whole

@@ -1,7 +1,7 @@
 """What an analysis of the heads found, and how it is written to ``results/diversity.json``.
 
 The file, where ``m`` heads of ``c`` codes were compared on ``n`` pictures. ``index`` counts the
-pictures of the data that could be decoded, and is a key of ``gallery``. With one head, whatever
+pictures of the data, and is a key of ``gallery``. With one head, whatever
 compares two is ``null`` or empty::
 
     format            1

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wessl.analyse.align import evenly
 from wessl.analyse.diversity import DEFINITIONS, Diversity, Matrices
+from wessl.data.pictures import spaced
 
 POINTS = 256
 """Points of a curve."""
@@ -42,13 +42,13 @@ def plain(values: Tensor, digits: int = 4) -> Any:
 
 
 def thin(curve_c: Tensor) -> list[float]:
-    return plain(curve_c[evenly(len(curve_c), POINTS)])
+    return plain(curve_c[spaced(len(curve_c), POINTS)])
 
 
 def curves(found: Diversity) -> dict[str, list[float]] | None:
     if not found.alignments:
         return None
-    share = evenly(found.codes, POINTS) / max(1, found.codes - 1)
+    share = torch.tensor(spaced(found.codes, POINTS)) / max(1, found.codes - 1)
     return dict(
         share=plain(share), before=thin(found.curve(before=True)), after=thin(found.curve())
     )

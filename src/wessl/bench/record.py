@@ -3,15 +3,13 @@
 import json
 import os
 import platform
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 
-from wessl._version import __version__
+from wessl._version import versions
 from wessl.bench.turns import Measured
 from wessl.errors import UserError
 
@@ -39,7 +37,7 @@ def describe(rows: list[Measured], device: torch.device, quick: bool) -> dict[st
     return dict(
         format=FORMAT,
         machine=machine(device),
-        versions=versions(),
+        versions=versions("torch", "numpy"),
         settings=dict(device=str(device), quick=quick, threads=torch.get_num_threads()),
         rows=[asdict(row) | dict(seconds=row.seconds) for row in rows],
     )
@@ -62,11 +60,6 @@ def processor() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def versions() -> dict[str, str]:
-    python = ".".join(map(str, sys.version_info[:3]))
-    return dict(wessl=__version__, torch=torch.__version__, numpy=numpy.__version__, python=python)
 
 
 def read(path: Path) -> dict[str, Any]:

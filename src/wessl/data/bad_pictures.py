@@ -9,6 +9,10 @@ class BadPicture(Exception):
     """A file that cannot be decoded; the message is the reason."""
 
 
+class ShardLost(BadPicture):
+    """A picture whose whole shard does not answer, or not now."""
+
+
 def check_bad(skipped: Skipped, total: int, max_bad: int | float) -> None:
     """Stop when more pictures failed than allowed: a share up to 1.0, or a number of them."""
     limit = max_bad * total if isinstance(max_bad, float) and max_bad <= 1 else max_bad

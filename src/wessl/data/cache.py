@@ -23,9 +23,9 @@ from wessl.data.bad_pictures import Skipped, check_bad
 from wessl.data.cache_writer import Progress, sole_builder, write_cache
 from wessl.data.decode import Pixels
 from wessl.data.names import Names
-from wessl.data.sources import Source, cache_directory
+from wessl.data.source import Source, cache_directory
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass
@@ -79,6 +79,8 @@ class PictureCache:
         self.home = home
         self.channels: int = header["channels"]
         self.classes: list[str] | None = header["classes"]
+        blocks = header.get("blocks")
+        self.blocks = None if blocks is None else np.array(blocks, np.int64)  # as in `Source`
         self.skipped: Skipped = [(name, reason) for name, reason in header["skipped"]]
         self.heights, self.widths = tensor("heights"), tensor("widths")
         self.source_index = tensor("source_index")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from wessl.data.bad_pictures import BadPicture, Skipped, check_bad
 from wessl.data.decode import Pixels
 from wessl.data.names import Names
-from wessl.data.sources import Source
+from wessl.data.source import Source
 from wessl.data.workers import decode_many
 from wessl.errors import Failure, UserError
 
@@ -154,6 +154,7 @@ class _Writing:
             np.save(self.part / f"{name}.npy", values)
         header = wanted | {
             "classes": source.classes,
+            "blocks": None if source.blocks is None else source.blocks.tolist(),
             "labelled": source.labels is not None,
             "skipped": self.skipped,
             "nbytes": (self.part / "pixels.bin").stat().st_size,

@@ -10,8 +10,9 @@ Every picture of one source comes out with the same number of channels and the s
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,26 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from wessl.data.bad_pictures import BadPicture
+from wessl.data.pixels import Pixels, as_array, shrink, with_channels
 from wessl.data.tiff import grey_twin
 
-Pixels = NDArray[np.uint8]
+__all__ = [
+    "ENDINGS",
+    "File",
+    "PixelFormat",
+    "Pixels",
+    "decode",
+    "picture_size",
+    "shrink",
+    "sniff",
+    "with_channels",
+]
+
+File = str | bytes
+"""A path, or all bytes of a file."""
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp")
-MAX_ASPECT = 4
 _WHITE_LEVELS = (255, 1023, 4095, 16383, 65535)
+_ORIENTATION = 0x0112
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
 
@@ -36,7 +51,7 @@ class PixelFormat:
     white: int = 65535
 
 
-def decode(path: str, pixel_format: PixelFormat, short_side: int | None = None) -> Pixels:
+def decode(file: File, pixel_format: PixelFormat, short_side: int | None = None) -> Pixels:
     """Read one file; `short_side` shrinks it (never enlarges), using JPEG's cheap scaled decoding.
 
     ::
@@ -44,82 +59,54 @@ def decode(path: str, pixel_format: PixelFormat, short_side: int | None = None) 
         decode("cat.jpg", PixelFormat(channels=3), short_side=256).shape  # (256, 341, 3)
     """
     try:
-        return shrink(_read(path, pixel_format, short_side), short_side)
+        return shrink(_read(file, pixel_format, short_side), short_side)
     except (MemoryError, BadPicture):
         raise
     except Exception as error:  # a decoder may raise anything at all on a broken file
         raise BadPicture(f"{type(error).__name__}: {error}") from error
 
 
-def shrink(picture: Pixels, short_side: int | None) -> Pixels:
-    """Antialiased bicubic to the given short side.
-
-    A panorama longer than 4:1 keeps its middle: batches are padded to their longest picture, and
-    one such strip would multiply the memory of its whole batch.
-    """
-    height, width = picture.shape[:2]
-    short = min(height, width)
-    if short_side is None:
-        return picture
-    if max(height, width) > MAX_ASPECT * short:
-        top, left = (max(0, side - MAX_ASPECT * short) // 2 for side in (height, width))
-        picture = picture[top : top + MAX_ASPECT * short, left : left + MAX_ASPECT * short]
-        height, width = picture.shape[:2]
-    if short <= short_side:
-        return picture
-    size = tuple(max(1, round(side * short_side / short)) for side in (width, height))
-    bands = [picture] if picture.shape[2] == 3 else np.split(picture, picture.shape[2], axis=2)
-    small = [_image(band).resize((size[0], size[1]), Image.Resampling.BICUBIC) for band in bands]
-    return np.concatenate([_array(image) for image in small], axis=2)
-
-
-def with_channels(picture: Pixels, channels: int) -> Pixels:
-    """Grey to colour or colour to grey; anything else must have the right count already."""
-    found = picture.shape[2]
-    if found == channels:
-        return picture
-    if {found, channels} == {1, 3}:
-        return _array(_image(picture).convert("L" if channels == 1 else "RGB"))
-    raise BadPicture(f"has {found} channels where {channels} are wanted")
-
-
-def sniff(paths: Sequence[str], channels: int | None = None) -> PixelFormat:
+def sniff(files: Iterable[File], channels: int | None = None) -> PixelFormat:
     """Settle a source's format from the headers of the given sample; unreadable files are left out.
 
     Only grey pictures: 1 channel. Grey and colour: 3. Other counts: the most frequent one.
     """
     counts: Counter[int] = Counter()
-    deep: list[str] = []
-    for path in paths:
+    deep: list[File] = []
+    for file in files:
         try:
-            bands, is_deep = _header(path)
+            bands, is_deep = _header(file)
         except Exception:  # decoding will name this file and its reason
             continue
         counts[bands] += 1
         if is_deep:
-            deep.append(path)
+            deep.append(file)
     if channels is None:
         plain = not counts or set(counts) <= {1, 3}
         channels = (1 if set(counts) == {1} else 3) if plain else counts.most_common(1)[0][0]
     return PixelFormat(channels, _white_level(deep[:: max(1, len(deep) // 64)]))
 
 
-def _white_level(paths: Sequence[str]) -> int:
+def _white_level(files: Sequence[File]) -> int:
     largest = 0
-    for path in paths:
+    for file in files:
         try:
-            largest = max(largest, int(_deep_pixels(path).max()))
+            largest = max(largest, int(_deep_pixels(file).max()))
         except Exception:  # as above
             continue
     return next((w for w in _WHITE_LEVELS if w >= largest > 0), _WHITE_LEVELS[-1])
 
 
-def _header(path: str) -> tuple[int, bool]:
+def _opened(file: File) -> str | BytesIO:
+    return BytesIO(file) if isinstance(file, bytes) else file
+
+
+def _header(file: File) -> tuple[int, bool]:
     """The number of channels this file asks for, and whether it holds more than 8 bits."""
-    twin = grey_twin(path)
+    twin = grey_twin(file)
     if twin is not None:
         return twin.samples, twin.bits == 16
-    with Image.open(path) as image:
+    with Image.open(_opened(file)) as image:
         if (pages := _grey_pages(image)) > 1:
             return pages, image.mode in _DEEP_MODES
         grey = image.mode in ("1", "L", "LA", "F", *_DEEP_MODES)
@@ -130,21 +117,21 @@ def _header(path: str) -> tuple[int, bool]:
         return (1 if grey else 3), image.mode in _DEEP_MODES
 
 
-def _deep_pixels(path: str) -> NDArray[Any]:
-    twin = grey_twin(path)
+def _deep_pixels(file: File) -> NDArray[Any]:
+    twin = grey_twin(file)
     if twin is not None:
         return twin.read()
-    with Image.open(path) as image:
+    with Image.open(_opened(file)) as image:
         return _stacked_pages(image, _grey_pages(image))
 
 
-def _read(path: str, pixel_format: PixelFormat, short_side: int | None) -> Pixels:
+def _read(file: File, pixel_format: PixelFormat, short_side: int | None) -> Pixels:
     channels = pixel_format.channels
-    twin = grey_twin(path)
+    twin = grey_twin(file)
     if twin is not None:
         bands = twin.read()
         return with_channels(_to_eight_bits(bands, pixel_format.white), channels)
-    with Image.open(path) as image:
+    with Image.open(_opened(file)) as image:
         if short_side is not None and image.format == "JPEG":
             # Scaled decoding averages 2x2, 4x4 or 8x8 blocks; twice the size leaves the last
             # halving to the bicubic filter, which hides the blocks.
@@ -152,7 +139,8 @@ def _read(path: str, pixel_format: PixelFormat, short_side: int | None) -> Pixel
         if channels != 1 and ((pages := _grey_pages(image)) == channels or channels != 3):
             bands = _to_eight_bits(_stacked_pages(image, pages), pixel_format.white)
             return with_channels(bands, channels)
-        upright = ImageOps.exif_transpose(image)
+        turned = image.getexif().get(_ORIENTATION, 1) != 1
+        upright = ImageOps.exif_transpose(image) if turned else image
         if upright.mode in ("F", *_DEEP_MODES):
             grey = _to_eight_bits(np.asarray(upright), pixel_format.white)
             return with_channels(grey[:, :, None], channels)
@@ -160,7 +148,8 @@ def _read(path: str, pixel_format: PixelFormat, short_side: int | None) -> Pixel
             upright = upright.convert("RGBA")
             paper = Image.new("RGBA", upright.size, "white")
             upright = Image.alpha_composite(paper, upright)
-        return _array(upright.convert("L" if channels == 1 else "RGB"))
+        wanted = "L" if channels == 1 else "RGB"
+        return as_array(upright if upright.mode == wanted else upright.convert(wanted))
 
 
 def _stacked_pages(image: Image.Image, pages: int) -> NDArray[Any]:
@@ -197,11 +186,16 @@ def _to_eight_bits(values: NDArray[Any], white: int) -> Pixels:
     return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
 
 
-def _image(picture: Pixels) -> Image.Image:
-    return Image.fromarray(
-        np.ascontiguousarray(picture[:, :, 0] if picture.shape[2] == 1 else picture)
-    )
-
-
-def _array(image: Image.Image) -> Pixels:
-    return np.atleast_3d(np.asarray(image, dtype=np.uint8))
+def picture_size(file: File) -> tuple[str, int, int]:
+    """Pillow's name of the format, height and width, from the header alone."""
+    try:
+        if (twin := grey_twin(file)) is not None:
+            return "TIFF", twin.height, twin.width
+        with Image.open(_opened(file)) as image:
+            return (
+                ("JPEG" if image.format == "MPO" else str(image.format)),
+                image.height,
+                image.width,
+            )
+    except Exception as error:  # as in `decode`
+        raise BadPicture(f"{type(error).__name__}: {error}") from error

@@ -8,36 +8,31 @@ All three give the same pictures in the same order, counted as the source counts
 cannot be decoded the next one stands in.
 """
 
-import queue
-import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from wessl.data.bad_pictures import BadPicture, Skipped, check_bad
+from wessl.data.ahead import Numbered, ahead_of
+from wessl.data.bad_pictures import BadPicture, ShardLost, Skipped, check_bad
 from wessl.data.cache import Batch, PictureCache
 from wessl.data.decode import Pixels
 from wessl.data.memory import available_memory
-from wessl.data.sources import Source
-from wessl.data.splits import seeded
-from wessl.data.workers import attempt, decode_many
-from wessl.errors import UserError
+from wessl.data.order import epoch_order
+from wessl.data.source import Source
+from wessl.data.worker import attempt
+from wessl.data.workers import decode_many
+from wessl.errors import Failure, UserError
 
+__all__ = ["Loader", "Residency", "check_batch", "check_parts", "epoch_order"]
+
+LOST_IN_A_ROW = 4
+"""So many shards lost one after the other are a server lost."""
 Residency = Literal["auto", "device", "host", "stream"]
-Numbered = Generator[tuple[Tensor, Batch], None, None]
-
-
-def epoch_order(seed: int, epoch: int, n: int) -> Tensor:
-    """The order in which an epoch visits `n` pictures.
-
-    >>> first_batch = epoch_order(seed=0, epoch=3, n=1000)[:64]
-    """
-    return torch.randperm(n, generator=seeded(seed, "order", epoch))
 
 
 def check_batch(batch_size: int, pictures: int) -> None:
@@ -45,6 +40,14 @@ def check_batch(batch_size: int, pictures: int) -> None:
         raise UserError(
             f"a batch of {batch_size} cannot be drawn from {pictures} pictures; choose "
             f"--optim.batch-size from 1 to {pictures}"
+        )
+
+
+def check_parts(batch_size: int, processes: int) -> None:
+    if batch_size % processes:
+        raise UserError(
+            f"a batch of {batch_size} cannot be split evenly over {processes} processes; choose "
+            f"--optim.batch-size and --devices so that the first is a multiple of the second"
         )
 
 
@@ -62,6 +65,9 @@ class Loader:
     `share` is the part of the free memory that pictures may take on the device. Given a `Source`,
     it streams: `short_side` and `max_bad` as in `build_cache`, and a picture that cannot be
     decoded is replaced by the next one in the source's order and listed in `skipped`.
+
+    `part` is (this process, number of processes): `batch_size` stays that of all processes
+    together, and each step yields only this process's contiguous slice of it.
     """
 
     def __init__(
@@ -77,11 +83,14 @@ class Loader:
         short_side: int | None = 256,
         workers: int | None = None,
         max_bad: int | float = 0.5,
+        part: tuple[int, int] = (0, 1),
     ):
         self.total = (
             pictures.source_pictures if isinstance(pictures, PictureCache) else len(pictures)
         )
         check_batch(batch_size, self.total)
+        check_parts(batch_size, part[1])
+        self.part, self.part_size = part, batch_size // part[1]
         self.device = torch.device(device)
         self.residency = _residency(pictures, self.device, residency, share)
         if isinstance(pictures, PictureCache) and self.residency == "device":
@@ -105,7 +114,7 @@ class Loader:
         """Endless (indices, batch) from `start_step` on; starting late costs nothing."""
         made = self._made(start_step)
         if self.residency != "device":
-            made = _ahead(made, self.device, self.ahead)
+            made = ahead_of(made, self.device, self.ahead)
         with closing(made):
             while True:
                 began = time.perf_counter()
@@ -116,9 +125,11 @@ class Loader:
     def _indices(self, start_step: int) -> Iterator[Tensor]:
         epoch, step = divmod(start_step, self.steps_per_epoch)
         while True:
-            order = epoch_order(self.seed, epoch, self.total)
+            order = epoch_order(self.seed, epoch, self.total, self.pictures.blocks)
             used = order[step * self.batch_size : self.steps_per_epoch * self.batch_size]
-            yield from used.split(self.batch_size)
+            yield from (
+                batch.split(self.part_size)[self.part[0]] for batch in used.split(self.batch_size)
+            )
             epoch, step = epoch + 1, 0
 
     def _made(self, start_step: int) -> Numbered:
@@ -131,16 +142,23 @@ class Loader:
         wanted = (int(i) for indices in self._indices(start_step) for i in indices)
         with closing(decode_many(source, wanted, self.short_side, self.workers)) as decoded:
             while True:
-                pairs = [self._good(source, *pair) for pair in islice(decoded, self.batch_size)]
+                pairs = [self._good(source, *pair) for pair in islice(decoded, self.part_size)]
                 indices = torch.tensor([index for index, _ in pairs])
                 yield indices, Batch.collate([picture for _, picture in pairs])
 
     def _good(self, source: Source, index: int, picture: Pixels | BadPicture) -> tuple[int, Pixels]:
+        lost = 0
         while isinstance(picture, BadPicture):
             if index not in self._bad:
                 self._bad[index] = source.name(index), str(picture)
                 check_bad(self.skipped, len(source), self.max_bad)
-            index = (index + 1) % len(source)
+            lost += isinstance(picture, ShardLost)
+            if lost == LOST_IN_A_ROW:
+                raise Failure(
+                    f"{lost} shards in a row do not answer, the last of them: {picture}; when they "
+                    "are back, the same command goes on"
+                )
+            index = source.stand_in(index, isinstance(picture, ShardLost))
             picture = attempt(source, index, self.short_side)
         return index, picture
 
@@ -159,56 +177,3 @@ def _residency(
     there = pictures.device.type == device.type != "cpu"
     # The host maps the cache's file: there it counts whether its pages can all stay in memory.
     return "device" if there or pictures.nbytes <= share * available_memory(device) else "host"
-
-
-def _ahead(made: Numbered, device: torch.device, depth: int) -> Numbered:
-    """Run `made` in a thread, at most `depth` batches ahead, and move its batches to the device."""
-    ready: queue.Queue[tuple[Tensor, Batch, torch.cuda.Event | None] | Exception] = queue.Queue(
-        depth
-    )
-    stop = threading.Event()
-    # Copies have their own stream, so that they run beside the training step and not after it.
-    side = torch.cuda.Stream(device) if device.type == "cuda" else None
-
-    def put(item: tuple[Tensor, Batch, torch.cuda.Event | None] | Exception) -> None:
-        while not stop.is_set():
-            with suppress(queue.Full):
-                ready.put(item, timeout=0.1)
-                break
-
-    def run() -> None:
-        try:
-            with closing(made):
-                while not stop.is_set():
-                    indices, batch = next(made)
-                    put((indices, *_move(batch, device, side)))
-        except Exception as error:
-            put(error)
-
-    thread = threading.Thread(target=run, name="wessl-loader", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item = ready.get()
-            if isinstance(item, Exception):
-                raise item
-            indices, batch, copied = item
-            if copied is not None:
-                here = torch.cuda.current_stream(device)
-                here.wait_event(copied)
-                for part in (batch.pixels, batch.heights, batch.widths):
-                    part.record_stream(here)
-            yield indices, batch
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _move(
-    batch: Batch, device: torch.device, side: "torch.cuda.Stream | None"
-) -> tuple[Batch, torch.cuda.Event | None]:
-    with torch.cuda.stream(side) if side is not None else nullcontext():
-        if side is None:
-            return batch.map(lambda part: part.to(device)), None
-        moved = batch.map(lambda part: part.pin_memory().to(device, non_blocking=True))
-        return moved, side.record_event()

@@ -41,6 +41,13 @@ class Names(Sequence[str]):
             bounds.append(len(blob))
         return cls(np.frombuffer(blob, np.uint8), np.frombuffer(bounds, np.int64))
 
+    @classmethod
+    def join(cls, parts: Sequence["Names"]) -> "Names":
+        """The names of all parts, one after the other."""
+        lengths = np.concatenate([np.diff(part.bounds) for part in parts])
+        bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return cls(np.concatenate([part.blob for part in parts]), bounds)
+
     def __len__(self) -> int:
         return len(self.bounds) - 1
 

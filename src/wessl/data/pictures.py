@@ -16,7 +16,7 @@ from wessl.data.bad_pictures import BadPicture
 from wessl.data.cache import PictureCache, build_cache, find_cache, mean_std
 from wessl.data.cache_writer import Progress
 from wessl.data.decode import Pixels
-from wessl.data.sources import Source, cache_directory
+from wessl.data.source import Source, cache_directory
 from wessl.data.workers import decode_many
 from wessl.errors import UserError
 

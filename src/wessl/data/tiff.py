@@ -38,11 +38,11 @@ class GreyTwin:
         return values.cumsum(axis=1, dtype=values.dtype) if self.differenced else values
 
 
-def grey_twin(path: str) -> GreyTwin | None:
-    """What to read instead, if this is a TIFF with bands that Pillow has no mode for."""
-    if not path.lower().endswith((".tif", ".tiff")):
+def grey_twin(source: str | bytes) -> GreyTwin | None:
+    """What to read instead, if this path or file is a TIFF with bands Pillow has no mode for."""
+    if isinstance(source, str) and not source.lower().endswith((".tif", ".tiff")):
         return None
-    with open(path, "rb") as file:
+    with BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
         head = file.read(8)
         if head[:4] not in (b"II*\0", b"MM\0*"):
             return None

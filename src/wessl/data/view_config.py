@@ -1,6 +1,6 @@
 """Which views are made of a picture: plain settings, without torch, for recipes and flags."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from wessl.errors import UserError
@@ -160,24 +160,32 @@ def dino_views(
     local_count: int = 10,
     global_area: tuple[float, float] = (0.25, 1.0),
     local_area: tuple[float, float] = (0.08, 0.25),
+    blur_sigma: tuple[float, float] = (0.1, 2.0),
 ) -> Views:
     """The paper's views: two global crops with different blur and solarise, and local ones.
 
     ``local_count=0`` leaves the local crops out. The original DINO's local area is (0.05, 0.25).
     """
-    first = Crop(global_size, 1, global_area, photometric=Photometric(blur=1.0))
-    second = Crop(global_size, 1, global_area, photometric=Photometric(blur=0.1, solarise=0.2))
+    plain = Photometric(blur_sigma=blur_sigma)
+    first = Crop(global_size, 1, global_area, photometric=replace(plain, blur=1.0))
+    second = replace(first, photometric=replace(plain, blur=0.1, solarise=0.2))
     if local_count == 0:
         return Views((first, second))
-    return Views((first, second, Crop(local_size, local_count, local_area, role="local")))
+    local = Crop(local_size, local_count, local_area, role="local", photometric=plain)
+    return Views((first, second, local))
 
 
-def msn_views(global_size: int = 224, local_size: int = 96, local_count: int = 10) -> Views:
+def msn_views(
+    global_size: int = 224,
+    local_size: int = 96,
+    local_count: int = 10,
+    blur_sigma: tuple[float, float] = (0.1, 2.0),
+) -> Views:
     """Original MSN's: a target the teacher alone sees, then the student's anchors.
 
     The first anchor is as large as the target (the one MSN masks), the others are small.
     """
-    photometric = Photometric(saturation=0.4)
+    photometric = Photometric(saturation=0.4, blur_sigma=blur_sigma)
 
     def crop(size: int, count: int, area: tuple[float, float], role: Role) -> Crop:
         return Crop(size, count, area, interpolation="bilinear", role=role, photometric=photometric)

@@ -1,29 +1,27 @@
-"""Many pictures decoded ahead of their reader, in worker processes."""
+"""Many pictures decoded ahead of their reader, in worker processes.
 
+A worker writes its pictures into memory that it shares with the parent; only their sizes go through
+a pipe. Through the pipe the pictures themselves would be copied four times, in pieces of 64 kB.
+"""
+
+import mmap
 import os
 import pickle
-import queue
-import signal
 import subprocess
 import sys
-import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
-from typing import IO, Protocol
+
+import numpy as np
 
 from wessl.data.bad_pictures import BadPicture
 from wessl.data.decode import Pixels
+from wessl.data.shared import share, shared_file
+from wessl.data.worker import Answer, Readable, attempt
 from wessl.errors import Failure
 
-
-class Readable(Protocol):
-    """The part of a source that decoding needs."""
-
-    parallel: bool
-
-    def __len__(self) -> int: ...
-    def read(self, index: int, short_side: int | None = None) -> Pixels: ...
+CHUNK = 8
 
 
 def decode_many(
@@ -32,112 +30,110 @@ def decode_many(
     """Decode in the given order, ahead of the reader; a picture that fails comes as its reason.
 
     `workers=0` decodes in this process; `None` does so for fewer than 512 pictures, else takes a
-    process a core, at most 16. Each worker is at most two chunks of eight pictures ahead.
+    process a core, at most 16. Each worker is at most `source.ahead` chunks of eight pictures
+    ahead.
     """
-    if workers is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        workers = min(16, cores or 1) if source.parallel and len(source) >= 512 else 0
-    if workers == 0:
-        yield from ((index, attempt(source, index, short_side)) for index in indices)
-        return
+    if workers is None or not source.parallel:
+        workers = default_workers() if source.parallel and len(source) >= 512 else 0
     todo = iter(indices)
-    crew: list[subprocess.Popen[bytes]] = []
-    waiting: deque[tuple[subprocess.Popen[bytes], list[int]]] = deque()
+    if workers == 0:
+        while chunk := list(islice(todo, CHUNK)):
+            source.prefetch(chunk)
+            yield from ((index, attempt(source, index, short_side)) for index in chunk)
+        return
+    crew: list[_Worker] = []
+    waiting: deque[tuple[_Worker, int, list[int]]] = deque()
+
+    def hand_out(worker: _Worker, slot: int) -> None:
+        if chunk := list(islice(todo, CHUNK)):
+            worker.send((slot, chunk))
+            waiting.append((worker, slot, chunk))
+
     try:
-        for _ in range(workers):
-            crew.append(_hire(source, short_side))
-        for worker in crew * 2:
-            _hand_out(worker, todo, waiting)
+        descriptor, told = share((source, short_side))
+        try:
+            for _ in range(workers):
+                crew.append(_Worker(descriptor, told, slot_bytes(short_side), source.ahead))
+        finally:
+            os.close(descriptor)
+        for slot in range(source.ahead):
+            for worker in crew:
+                hand_out(worker, slot)
         while waiting:
-            worker, chunk = waiting.popleft()
-            pictures = _collect(worker)
-            _hand_out(worker, todo, waiting)
+            worker, slot, chunk = waiting.popleft()
+            pictures = worker.collect(slot)
+            hand_out(worker, slot)
             yield from zip(chunk, pictures, strict=True)
     finally:
         for worker in crew:
-            worker.kill()
-            worker.communicate()
+            worker.end()
 
 
-def attempt(source: Readable, index: int, short_side: int | None) -> Pixels | BadPicture:
-    """Read a picture, or return why it cannot be read."""
-    try:
-        return source.read(index, short_side)
-    except BadPicture as bad:
-        # A new one, without the traceback, which would keep the file's bytes alive.
-        return BadPicture(str(bad))
+def default_workers() -> int:
+    """A process a core, at most 16; training processes of one machine share its cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(16, (cores or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
-def _hire(source: Readable, short_side: int | None) -> subprocess.Popen[bytes]:
-    # A plain child over pipes rather than `multiprocessing`: it never imports the user's script
-    # again, inherits no CUDA state, and sees the end of its input when this process dies.
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    worker = subprocess.Popen(
-        [sys.executable, "-c", "from wessl.data.workers import work; work()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        process_group=0,  # Ctrl-C is for the parent, which ends its workers
-    )
-    _send(worker, (source, short_side))
-    return worker
+def slot_bytes(short_side: int | None) -> int:
+    """Room for a chunk of colour pictures of 2:1; what finds none goes through the pipe."""
+    return CHUNK * 2 * 3 * (short_side or 512) ** 2
 
 
-def _hand_out(
-    worker: subprocess.Popen[bytes],
-    todo: Iterator[int],
-    waiting: deque[tuple[subprocess.Popen[bytes], list[int]]],
-) -> None:
-    if chunk := list(islice(todo, 8)):
-        _send(worker, chunk)
-        waiting.append((worker, chunk))
+class _Worker:
+    """One process, and the memory shared with it: a slot for each chunk it may have in hand."""
 
+    def __init__(self, source: int, told: bytes, slot: int, slots: int):
+        self.slot = slot
+        memory = shared_file(slot * slots)
+        self.memory = np.frombuffer(mmap.mmap(memory, slot * slots), np.uint8)
+        # A plain child over pipes rather than `multiprocessing`: it never imports the user's
+        # script again, inherits no CUDA state, and sees the end of its input when this one dies.
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        begin = f"from wessl.data.worker import work; work({source}, {memory}, {slot})"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", begin],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(source, memory),
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            process_group=0,  # Ctrl-C is for the parent, which ends its workers
+        )
+        os.close(memory)
+        self.send(told)
 
-def _send(worker: subprocess.Popen[bytes], message: object) -> None:
-    assert worker.stdin is not None
-    try:
-        pickle.dump(message, worker.stdin, protocol=5)
-        worker.stdin.flush()
-    except BrokenPipeError:
-        raise Failure(_ended(worker)) from None
-
-
-def _collect(worker: subprocess.Popen[bytes]) -> list[Pixels | BadPicture]:
-    assert worker.stdout is not None
-    try:
-        return list(pickle.load(worker.stdout))
-    except EOFError:
-        raise Failure(_ended(worker)) from None
-
-
-def _ended(worker: subprocess.Popen[bytes]) -> str:
-    return (
-        f"a process that decodes pictures ended with code {worker.wait()}; a negative code is a "
-        "signal (-9 often means out of memory: use fewer --workers)"
-    )
-
-
-def work() -> None:
-    """The life of a worker process: chunks of indices in, lists of pictures out."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tasks, results = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a library that prints must not write into the pictures
-    source, short_side = pickle.load(tasks)
-    done: queue.Queue[list[Pixels | BadPicture]] = queue.Queue(maxsize=2)
-    # Sending blocks until the parent reads; decoding goes on meanwhile.
-    threading.Thread(target=_deliver, args=(done, results), daemon=True).start()
-    while True:
+    def send(self, message: object) -> None:
+        assert self.process.stdin is not None
         try:
-            chunk = pickle.load(tasks)
+            pickle.dump(message, self.process.stdin, protocol=5)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise Failure(self._ended()) from None
+
+    def collect(self, slot: int) -> Iterator[Pixels | BadPicture]:
+        """The pictures of a chunk, copied, so that the slot is free and they may be kept."""
+        assert self.process.stdout is not None
+        try:
+            answers: list[Answer] = pickle.load(self.process.stdout)
         except EOFError:
-            return
-        done.put([attempt(source, index, short_side) for index in chunk])
+            raise Failure(self._ended()) from None
+        pictures: list[Pixels | BadPicture] = []
+        start = slot * self.slot
+        for answer in answers:
+            if isinstance(answer, tuple):
+                size = int(np.prod(answer))
+                pictures.append(self.memory[start : start + size].reshape(answer).copy())
+                start += size
+            else:
+                pictures.append(answer)
+        return iter(pictures)
 
+    def _ended(self) -> str:
+        return (
+            f"a process that decodes pictures ended with code {self.process.wait()}; a negative "
+            "code is a signal (-9 often means out of memory: use fewer --workers)"
+        )
 
-def _deliver(done: "queue.Queue[list[Pixels | BadPicture]]", results: IO[bytes]) -> None:
-    try:
-        while True:
-            pickle.dump(done.get(), results, protocol=5)
-            results.flush()
-    except BrokenPipeError:  # the parent is gone, and the main thread may sit in a full queue
-        os._exit(1)
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()

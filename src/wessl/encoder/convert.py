@@ -23,7 +23,13 @@ _NETWORKS: dict[Network, tuple[str, ...]] = {  # what training scripts call the 
     "student": ("student", "encoder"),
 }
 _WRAPPERS = ("state_dict", "model")
+# Width and depth of the sizes T, S, B, L, H and g, in all of which a head is 64 wide.
+_NAMED = ((192, 12), (384, 12), (768, 12), (1024, 24), (1280, 32), (1536, 40))
 _AVERAGED = ("teacher", "target", "momentum", "ema")
+
+
+class UnknownHeads(ValueError):
+    """Weights are the same however many heads share them, so somebody has to say how many do."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ def convert(
     """The encoder in a state dict or a whole checkpoint, which may hold two networks.
 
     Weights do not tell the number of attention heads. Without `heads` they are 64 wide, as in every
-    named size of every supported family.
+    named size of every supported family; a width that this does not divide is `UnknownHeads`.
 
     >>> whole = {"teacher": {"backbone." + k: v for k, v in ViT("T").state_dict().items()}}
     >>> found = convert(whole | {"epoch": 7})
@@ -182,11 +188,16 @@ def _shape(state: dict[str, Tensor], heads: int | None, notes: list[str]) -> dic
     side = math.isqrt(tokens - 1)
     if side**2 != tokens - 1:
         raise ValueError(f"pos_embed holds {tokens} tokens, which is no square of patches and one")
+    depth = 1 + max(numbers)
     if heads is None and dim % 64:
-        raise ValueError(f"is {dim} wide, no multiple of 64: give its number of attention heads")
+        raise UnknownHeads(
+            f"is {dim} wide, no multiple of 64, and does not tell its number of attention heads"
+        )
+    if heads is None and (dim, depth) not in _NAMED:
+        notes.append(f"its number of attention heads is assumed: {dim // 64}, each 64 wide")
     return dict(
         dim=dim,
-        depth=1 + max(numbers),
+        depth=depth,
         heads=dim // 64 if heads is None else heads,
         patch_size=patch_size,
         image_size=side * patch_size,

@@ -4,7 +4,9 @@ Its drop-path takes its random draws from outside when given (``drop``), because
 every draw a function of seed, step and picture.
 """
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import cast, overload
 
 import torch
@@ -44,16 +46,19 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        attended = kernels.linear_attention(x, self.qkv.weight, self.qkv.bias, self.heads)
-        return self.proj(attended)
+        return self.proj(self.mixed(x))
+
+    def mixed(self, x: Tensor) -> Tensor:
+        """What the tokens take from each other, ``(b, n, dim)``, before ``proj``."""
+        return kernels.linear_attention(x, self.qkv.weight, self.qkv.bias, self.heads)
 
     def of_cls(self, x: Tensor) -> Tensor:
-        """The first token's output alone, ``(b, 1, dim)``: its query on everybody's keys."""
+        """``forward(x)[:, :1]``: the first token's query on everybody's keys."""
         dim = x.shape[-1]
         weight, bias = self.qkv.weight, self.qkv.bias
         (q,) = self._split(F.linear(x[:, :1], weight[:dim], bias[:dim]))
         k, v = self._split(F.linear(x, weight[dim:], bias[dim:]))
-        return self._join(F.scaled_dot_product_attention(q, k, v))
+        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
     def maps(self, x: Tensor) -> Tensor:
         """Who looks at whom: ``(b, heads, tokens, tokens)``, rows summing to 1."""
@@ -65,9 +70,6 @@ class Attention(nn.Module):
         head_dim = self.qkv.in_features // self.heads
         return x.unflatten(2, (-1, self.heads, head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def _join(self, x: Tensor) -> Tensor:
-        return self.proj(x.transpose(1, 2).flatten(2))
-
 
 class Mlp(nn.Module):
     def __init__(self, dim: int):
@@ -76,7 +78,11 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(kernels.linear_gelu(x, self.fc1.weight, self.fc1.bias))
+        return self.fc2(self.hidden(x))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """``(b, n, 4 dim)``, before ``fc2``."""
+        return kernels.linear_gelu(x, self.fc1.weight, self.fc1.bias)
 
 
 class Block(nn.Module):
@@ -88,23 +94,42 @@ class Block(nn.Module):
         self.mlp = Mlp(dim)
         self.drop_path = drop_path
 
-    def forward(self, x: Tensor, drop: Tensor | None = None) -> Tensor:
-        """``drop`` holds this block's uniform draws, ``(b, 2)``: one for each residual branch."""
-        x = x + self._survive(self.attn(self.norm1(x)), drop, 0)
-        return x + self._survive(self.mlp(self.norm2(x)), drop, 1)
+    def forward(
+        self, x: Tensor, drop: Tensor | None = None, normed: Tensor | None = None
+    ) -> Tensor:
+        """``drop`` holds this block's uniform draws, ``(b, 2)``: one for each residual branch.
 
-    def of_cls(self, x: Tensor, drop: Tensor | None = None) -> Tensor:
-        """``forward(x)[:, :1]``, without computing the other tokens."""
-        cls = x[:, :1] + self._survive(self.attn.of_cls(self.norm1(x)), drop, 0)
-        return cls + self._survive(self.mlp(self.norm2(cls)), drop, 1)
+        ``normed`` is ``norm1(x)``, where that is known already.
+        """
+        x, normed = self._attend(x, self.norm1(x) if normed is None else normed, drop)
+        return kernels.add_plain(x, self._scale(drop, 1, x), self.mlp(normed))
 
-    def _survive(self, branch: Tensor, drop: Tensor | None, which: int) -> Tensor:
-        """Drops the branch for some pictures and scales the rest up, keeping the mean."""
+    def chained(
+        self, x: Tensor, normed: Tensor, then: nn.LayerNorm, drop: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """``forward(x, drop, normed)`` and ``then`` of it, the next block's first norm."""
+        x, normed = self._attend(x, normed, drop)
+        scale = self._scale(drop, 1, x)
+        return kernels.linear_add_norm(x, scale, self.mlp.hidden(normed), self.mlp.fc2, then)
+
+    def of_cls(self, x: Tensor, drop: Tensor | None = None, normed: Tensor | None = None) -> Tensor:
+        """``forward(x, drop, normed)[:, :1]``, without computing the other tokens."""
+        normed = self.norm1(x) if normed is None else normed
+        cls = kernels.add_plain(x[:, :1], self._scale(drop, 0, x), self.attn.of_cls(normed))
+        return kernels.add_plain(cls, self._scale(drop, 1, x), self.mlp(self.norm2(cls)))
+
+    def _attend(self, x: Tensor, normed: Tensor, drop: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The stream after the first branch, and ``norm2`` of it."""
+        scale, mixed = self._scale(drop, 0, x), self.attn.mixed(normed)
+        return kernels.linear_add_norm(x, scale, mixed, self.attn.proj, self.norm2)
+
+    def _scale(self, drop: Tensor | None, which: int, x: Tensor) -> Tensor | None:
+        """Drop-path: 0 for pictures that skip the branch, more than 1 for the rest; None: all 1."""
         if not self.training or self.drop_path == 0:
-            return branch
-        draw = torch.rand(len(branch), device=branch.device) if drop is None else drop[:, which]
-        keep = (draw >= self.drop_path).to(branch.dtype) / (1 - self.drop_path)
-        return branch * keep[:, None, None]
+            return None
+        draw = torch.rand(len(x), device=x.device) if drop is None else drop[:, which]
+        kept = (draw >= self.drop_path).to(torch.promote_types(x.dtype, torch.float32))
+        return kept / (1 - self.drop_path)
 
 
 class ViT(nn.Module):
@@ -123,6 +148,9 @@ class ViT(nn.Module):
     """
 
     patch_tokens = True
+    chain = True
+    """Whether a block may compute the next one's first norm; where each holds its own shard of the
+    weights, only its own are at hand."""
 
     def __init__(
         self,
@@ -186,10 +214,8 @@ class ViT(nn.Module):
     def forward(self, images, keep=None, drop=None):  # type: ignore[no-untyped-def]
         if isinstance(images, (list, tuple)):
             return self._each(self.forward, images, keep, drop)
-        x = self._embed(images, keep)
-        for i, block in enumerate(self.blocks):
-            x = block(x, _of_block(drop, i))
-        return self.norm(x)
+        x, normed = self._before_last(self._embed(images, keep), drop)
+        return self.norm(self._last_block(x, _of_block(drop, -1), normed))
 
     @overload
     def cls(
@@ -208,10 +234,8 @@ class ViT(nn.Module):
         """``forward(images)[:, 0]``: the last block computes nothing for the other tokens."""
         if isinstance(images, (list, tuple)):
             return self._each(self.cls, images, keep, drop)
-        x = self._embed(images, keep)
-        for i, block in enumerate(self.blocks[:-1]):
-            x = block(x, _of_block(drop, i))
-        return self.norm(self._last_block.of_cls(x, _of_block(drop, -1))[:, 0])
+        x, normed = self._before_last(self._embed(images, keep), drop)
+        return self.norm(self._last_block.of_cls(x, _of_block(drop, -1), normed)[:, 0])
 
     def last_blocks(self, images: Tensor, n: int = 4) -> list[Tensor]:
         """Outputs of the last ``n`` blocks, each after the final norm, the last one last."""
@@ -226,10 +250,20 @@ class ViT(nn.Module):
 
     def attention_maps(self, images: Tensor) -> Tensor:
         """The last block's attention, ``(b, heads, 1 + patches, 1 + patches)``."""
-        x = self._embed(images, None)
-        for block in self.blocks[:-1]:
-            x = block(x)
-        return self._last_block.attn.maps(self._last_block.norm1(x))
+        x, normed = self._before_last(self._embed(images, None), None)
+        return self._last_block.attn.maps(self._last_block.norm1(x) if normed is None else normed)
+
+    def _before_last(self, x: Tensor, drop: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The stream that reaches the last block, and its first norm where that comes with it."""
+        blocks = cast(Sequence[Block], self.blocks)
+        if not kernels.in_half(x) or not self.chain:
+            for i, block in enumerate(blocks[:-1]):
+                x = block(x, _of_block(drop, i))
+            return x, None
+        normed = blocks[0].norm1(x)
+        for i, (block, following) in enumerate(itertools.pairwise(blocks)):
+            x, normed = block.chained(x, normed, following.norm1, _of_block(drop, i))
+        return x, normed
 
     @property
     def _last_block(self) -> Block:

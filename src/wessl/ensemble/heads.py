@@ -106,16 +106,16 @@ class EnsembleHeads(nn.Module):
         return unit if self.code_length is None else unit * self.code_length[..., None]
 
     def forward(self, x: Tensor) -> Tensor:
-        embeddings, codes = self.embed(x), self.codes()
-        # Cosines in fp32 under autocast too: a bf16 step near 1 is 0.16 nats at temperature 0.025.
-        with torch.autocast(x.device.type, enabled=False):
-            return self._cosines(embeddings, codes)
+        return self.cosines(self.embed(x), self.codes())
 
-    def _cosines(self, embeddings: Tensor, codes: Tensor) -> Tensor:
+    def cosines(self, embeddings: Tensor, codes: Tensor) -> Tensor:
+        """``(m, n, c)`` of what ``embed`` and ``codes`` gave."""
         m, n = self.num_heads, embeddings.shape[1]
-        if len(codes) == 1 and m > 1:  # one codebook for all: one tall product
-            return F.linear(embeddings.flatten(0, 1), codes[0]).unflatten(0, (m, n))
-        if len(embeddings) == 1 and m > 1:  # one embedding for all: one wide product
-            wide = F.linear(embeddings[0], codes.flatten(0, 1))
-            return wide.unflatten(1, (m, self.num_codes)).transpose(0, 1)
-        return embeddings @ codes.transpose(1, 2)
+        # In fp32 under autocast too: a bf16 step near 1 is 0.16 nats at temperature 0.025.
+        with torch.autocast(embeddings.device.type, enabled=False):
+            if len(codes) == 1 and m > 1:  # one codebook for all: one tall product
+                return F.linear(embeddings.flatten(0, 1), codes[0]).unflatten(0, (m, n))
+            if len(embeddings) == 1 and m > 1:  # one embedding for all: one wide product
+                wide = F.linear(embeddings[0], codes.flatten(0, 1))
+                return wide.unflatten(1, (m, self.num_codes)).transpose(0, 1)
+            return embeddings @ codes.transpose(1, 2)

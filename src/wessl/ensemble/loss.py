@@ -87,32 +87,52 @@ def multiview_loss(
     torch.Size([])
     """
     check_views(student_logits_vmnc, teacher_probs_umnc, same_views)
-    scheme = as_scheme(weighting)
-    gamma = as_temperature(scheme, temperature, student_logits_vmnc.shape[-1])
     dtype = common_dtype(student_logits_vmnc, teacher_probs_umnc)
-    teachers_nmc = [t.detach().to(dtype).transpose(0, 1) for t in teacher_probs_umnc]
-    teachers_of = [
-        [u for u in range(len(teachers_nmc)) if not same_views or u != v]
-        for v in range(len(student_logits_vmnc))
-    ]
-    pairs = sum(map(len, teachers_of))
-    if pairs == 0:
-        raise ValueError("one view cannot learn from itself: give at least two student views")
-    total = torch.zeros((), dtype=dtype, device=student_logits_vmnc.device)
-    with torch.autocast(student_logits_vmnc.device.type, enabled=False):
+    lessons = Lessons(
+        teacher_probs_umnc.to(dtype), len(student_logits_vmnc), weighting, temperature, same_views
+    )
+    return lessons.mean([lessons.of_view(v, z_mnc) for v, z_mnc in enumerate(student_logits_vmnc)])
+
+
+class Lessons:
+    """What ``views`` student views learn from the teacher's: ``multiview_loss``, view by view."""
+
+    def __init__(
+        self,
+        teacher_probs_umnc: Tensor,
+        views: int,
+        weighting: str | Weighting = "ent",
+        temperature: float | Tensor | None = None,
+        same_views: bool = True,
+    ):
+        self.scheme = as_scheme(weighting)
+        self.gamma = as_temperature(self.scheme, temperature, teacher_probs_umnc.shape[-1])
+        teachers_nmc = [t.detach().transpose(0, 1) for t in teacher_probs_umnc]
+        self.teachers_of = [
+            [u for u in range(len(teachers_nmc)) if not same_views or u != v] for v in range(views)
+        ]
+        self.pairs = sum(map(len, self.teachers_of)) * teacher_probs_umnc.shape[2]
+        if self.pairs == 0:
+            raise ValueError("one view cannot learn from itself: give at least two student views")
         # Where the weights read no student, a teacher view's target serves every student view.
-        ready_nmc = [weighted_teacher(scheme, gamma, t) for t in teachers_nmc]
-        for logits_mnc, others in zip(student_logits_vmnc, teachers_of, strict=True):
-            if not others:
-                continue
+        with torch.autocast(teacher_probs_umnc.device.type, enabled=False):
+            self.ready_nmc = [weighted_teacher(self.scheme, self.gamma, t) for t in teachers_nmc]
+
+    def of_view(self, v: int, logits_mnc: Tensor) -> Tensor:
+        """The sum over pictures and teacher views of what student view ``v`` gets wrong."""
+        ready = [self.ready_nmc[u] for u in self.teachers_of[v]]
+        dtype = self.ready_nmc[0].dtype
+        if not ready:
+            return torch.zeros((), dtype=dtype, device=logits_mnc.device)
+        with torch.autocast(logits_mnc.device.type, enabled=False):
             z_nmc = logits_mnc.to(dtype).transpose(0, 1)
-            ready = [ready_nmc[u] for u in others]
-            if is_cross_entropy_of_averages(scheme):
-                log_mean_ps = average_student(z_nmc.log_softmax(-1), gamma)
-                total = total - (sum_of(ready) * log_mean_ps).sum()
-            else:
-                total = total + cross_entropy(folded_target(scheme, gamma, z_nmc, ready), z_nmc)
-    return total / (pairs * student_logits_vmnc.shape[2])
+            if is_cross_entropy_of_averages(self.scheme):
+                log_mean_ps = average_student(z_nmc.log_softmax(-1), self.gamma)
+                return -(sum_of(ready) * log_mean_ps).sum()
+            return cross_entropy(folded_target(self.scheme, self.gamma, z_nmc, ready), z_nmc)
+
+    def mean(self, of_views: list[Tensor]) -> Tensor:
+        return sum_of(of_views) / self.pairs
 
 
 def weighted_teacher(scheme: Scheme, gamma: float | Tensor, pt_nmc: Tensor) -> Tensor:

@@ -18,6 +18,9 @@ one for either side and two for neither (much as Bonett and Price 2012); as a di
 `g` draws is smaller, these count 1/sqrt(g). They matter where test pictures are few or nearly all
 alike. Not counted: another seed of the pretraining, and that the best of several strengths was
 picked on the test pictures.
+
+Where every class counts the same however few pictures it has, pictures are resampled within their
+class, as the classes would be the same in another test set.
 """
 
 from typing import Any
@@ -52,6 +55,39 @@ def difference_interval(
     """The same of the difference of two encoders on the same draws and pictures."""
     added = np.array([1, -1, 0, 0]) / np.sqrt(len(correct_gn))
     return _interval(_numbers(correct_gn) - _numbers(other_gn), added, -1, seed, taken)
+
+
+def class_mean_interval(correct_n: Tensor, labels_n: Tensor, seed: int = 0) -> Interval:
+    """The 95 % interval of the mean over classes of each class's share of correct answers.
+
+    A class of few pictures resampled with replacement varies too little, by `(n - 1) / n`, which
+    is made good. A class of a single picture has a share of 0 or 1: how far that is off is taken
+    from all pictures together, and turned round, as the truth lies on its other side. The four
+    added pictures are drawn as from a set of as many pictures that count alike.
+
+    >>> import torch
+    >>> labels = torch.arange(10).repeat(30)
+    >>> correct = torch.rand(300, generator=torch.Generator().manual_seed(0)) < 0.8
+    >>> ends = zip(class_mean_interval(correct, labels), accuracy_interval(correct[None]))
+    >>> all(abs(one - other) < 0.01 for one, other in ends)  # classes of one size
+    True
+    """
+    labels, right = labels_n.cpu().numpy(), correct_n.cpu().numpy().astype(np.int64)
+    number = np.unique(labels, return_inverse=True)[1]
+    counts = np.bincount(number)
+    shares = np.bincount(number, right) / counts
+    rng = np.random.default_rng([seed, len(counts), len(right)])
+    alone = counts == 1
+    drawn_from = np.where(alone, right.mean(), shares)
+    drawn = rng.binomial(counts, drawn_from, (REPLICATES, len(counts))) / counts
+    wider = np.where(alone, -1.0, np.sqrt(counts / np.maximum(1, counts - 1)))
+    found = shares.mean()
+    means = found + ((drawn - drawn_from) * wider).mean(1)
+    n = round(len(counts) ** 2 / (1 / counts).sum()) + 4
+    yes, no = rng.multinomial(n, [2 / n, 2 / n, 1 - 4 / n], REPLICATES)[:, :2].T
+    means = ((n - yes - no) * means + yes) / n
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(max(min(low, found), 0)), float(min(max(high, found), 1))
 
 
 def _numbers(correct_gn: Tensor) -> Numbers:

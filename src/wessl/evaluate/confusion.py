@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wessl.evaluate.bootstrap import accuracy_interval
+
 LARGEST = 100
 """Up to so many classes the whole confusion matrix is written down."""
 PAIRS = 10
@@ -26,11 +28,17 @@ def confusion(predicted_gn: Tensor, test_labels: Tensor, classes: int) -> Tensor
     return counts.double() / counts.sum(1, keepdim=True).clamp_min(1)
 
 
-def per_class(predicted_gn: Tensor, test_labels: Tensor, names: list[str] | None) -> dict[str, Any]:
+def per_class(
+    predicted_gn: Tensor,
+    test_labels: Tensor,
+    names: list[str] | None,
+    seed: int = 0,
+    taken: float = 0.0,
+) -> dict[str, Any]:
     """Accuracy of each class, the confusion matrix, and the most confused pairs, for a report.
 
     Labels are any numbers; `names` are those of 0, 1, 2, ... A class without a test picture has no
-    accuracy.
+    accuracy. `seed` and `taken` are those of the intervals: see `accuracy_interval`.
     """
     known = test_labels.new_tensor(range(len(names or ())))
     values, both = torch.cat([known, test_labels, predicted_gn.flatten()]).unique(
@@ -42,9 +50,17 @@ def per_class(predicted_gn: Tensor, test_labels: Tensor, names: list[str] | None
         names[value] if names and value < len(names) else str(value) for value in values.tolist()
     ]
     tested = truth.bincount(minlength=len(values)).tolist()
+    correct_gn = predicted_gn == test_labels
     result: dict[str, Any] = dict(
         classes=[
-            dict(name=name, accuracy=float(shares[i, i]) if tested[i] else None, pictures=tested[i])
+            dict(
+                name=name,
+                accuracy=float(shares[i, i]) if tested[i] else None,
+                interval=list(accuracy_interval(correct_gn[:, truth == i], seed, taken))
+                if tested[i]
+                else None,
+                pictures=tested[i],
+            )
             for i, name in enumerate(called)
         ],
         confused=_most_confused(shares, tested, called),

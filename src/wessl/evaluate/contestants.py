@@ -12,9 +12,9 @@ from wessl.config import EncoderConfig, from_dict
 from wessl.data.cache import PictureCache
 from wessl.evaluate.feature_store import FeatureStore, weights_digest
 from wessl.evaluate.features import TrainedEncoder, readings_of
-from wessl.evaluate.passes import Precision
 from wessl.evaluate.progress import bar
 from wessl.evaluate.readings import Reading
+from wessl.evaluate.settings import Precision
 from wessl.run import build_encoder
 
 WIDE = 768

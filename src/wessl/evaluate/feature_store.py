@@ -12,15 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from wessl.data.cache import PictureCache
 from wessl.data.digest import pictures_digest
 from wessl.evaluate.features import TrainedEncoder, extract_all
-from wessl.evaluate.passes import Precision, Progress, settle_precision
+from wessl.evaluate.passes import Progress, place_in, settle_precision
 from wessl.evaluate.readings import TOKENS, Reading
+from wessl.evaluate.settings import Precision
 from wessl.files import write_whole
 
 _FORMAT = 1
@@ -29,6 +32,8 @@ _FORMAT = 1
 class FeatureStore:
     """Features of the run folder `folder`, in `folder/features`; `None` keeps nothing.
 
+    The processes of a `group` compute them together; the first of them writes.
+
     ::
 
         store = FeatureStore(run.path)
@@ -36,8 +41,9 @@ class FeatureStore:
         features = store.features(encoder, cache)     # read
     """
 
-    def __init__(self, folder: Path | None):
+    def __init__(self, folder: Path | None, group: ProcessGroup | None = None):
         self.home = None if folder is None else Path(folder) / "features"
+        self.group = group
 
     def features(
         self,
@@ -77,14 +83,22 @@ class FeatureStore:
             for r, name in names.items()
             if (kept := self._read(name, (len(cache), TOKENS[r] * encoder.dim))) is not None
         }
-        if missing := [r for r in readings if r not in found]:
+        if missing := self._missed([r not in found for r in readings], readings):
             fresh = extract_all(
-                encoder, cache, missing, None, batch_size, precision, progress, devices
+                encoder, cache, missing, None, batch_size, precision, progress, devices, self.group
             )
             for reading, features in fresh.items():
                 self._write(names[reading], features)
             found |= fresh
         return {reading: found[reading] for reading in readings}
+
+    def _missed(self, flags: list[bool], readings: Sequence[Reading]) -> list[Reading]:
+        """What any process has not found: another may have written it a moment ago."""
+        if self.group is not None:
+            missed = torch.tensor(flags, dtype=torch.uint8)
+            dist.all_reduce(missed, dist.ReduceOp.MAX, self.group)
+            flags = missed.bool().tolist()
+        return [reading for reading, missed in zip(readings, flags, strict=True) if missed]
 
     def _read(self, name: str, shape: tuple[int, int]) -> Tensor | None:
         if self.home is None:
@@ -99,7 +113,7 @@ class FeatureStore:
         return features if whole else None
 
     def _write(self, name: str, features: Tensor) -> None:
-        if self.home is None:
+        if self.home is None or place_in(self.group)[0] > 0:
             return
         path, metadata = self.home / f"{name}.safetensors", {"sha256": _sha256(features)}
         try:

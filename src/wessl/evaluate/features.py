@@ -1,21 +1,25 @@
 """A trained encoder as others use it: pictures in, features out."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from PIL import Image
+from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 
 from wessl.config import EncoderConfig, from_dict
 from wessl.data.cache import Batch, PictureCache
 from wessl.data.decode import PixelFormat, decode, with_channels
 from wessl.data.views import centre_crop
 from wessl.errors import UserError
-from wessl.evaluate.passes import EncoderPass, Precision, Progress
+from wessl.evaluate.passes import EncoderPass, Progress
 from wessl.evaluate.readings import Reading, possible_readings, read_tokens
+from wessl.evaluate.settings import Precision
 from wessl.run import Run, build_encoder, damage, read_weights
 
 Picture = str | Path | Image.Image | np.ndarray[Any, Any]
@@ -108,14 +112,30 @@ def load(
     path = Path(path)
     if network not in ("teacher", "student"):
         raise UserError(f"network must be teacher or student, not {network!r}")
-    if network == "student":
-        weights, description = _read_student(path)
-    else:
-        weights, description = _read_folder(path) if path.is_dir() else read_weights(path)
-    config = from_dict(EncoderConfig, description["encoder"])
-    encoder = build_encoder(config, description["channels"])
-    encoder.load_state_dict(weights)
+    with undamaged(path):
+        if network == "student":
+            weights, description = _read_student(path)
+        else:
+            weights, description = _read_folder(path) if path.is_dir() else read_weights(path)
+        config = from_dict(EncoderConfig, description["encoder"])
+        encoder = build_encoder(config, description["channels"])
+        encoder.load_state_dict(weights)
     return TrainedEncoder(encoder.to(device), description)
+
+
+@contextlib.contextmanager
+def undamaged(path: Path) -> Iterator[None]:
+    """Whatever a broken file makes of being read, said in words with what to do."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        remedy = "run `wessl pretrain` on it again, which writes the encoder anew"
+        if not path.is_dir():
+            remedy = "copy it once more from where it came"
+        raise UserError(f"{path}: its encoder is damaged ({reason}); {remedy}") from error
 
 
 def _read_folder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -174,9 +194,13 @@ def extract_all(
     precision: Precision = "auto",
     progress: Progress | None = None,
     devices: Sequence[str | torch.device] | None = None,
+    group: ProcessGroup | None = None,
 ) -> dict[Reading, Tensor]:
-    """As ``extract``, for several readings of one pass over the pictures."""
-    runner = EncoderPass(encoder, readings, precision, devices, batch_size)
+    """As ``extract``, for several readings of one pass over the pictures.
+
+    The processes of a ``group`` share the pictures out; all of them get all features.
+    """
+    runner = EncoderPass(encoder, readings, precision, devices, batch_size, group)
     chosen = torch.arange(len(cache)) if indices is None else indices.cpu()
     features = runner.allocate(len(chosen))
     runner.run(cache, chosen, centre_view, features, progress)

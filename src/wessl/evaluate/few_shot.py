@@ -10,7 +10,7 @@ the accuracy's choice 0.6 to 1.4 points less.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,8 @@ from wessl.data.splits import few_shot_draws, fraction_draws
 from wessl.errors import UserError
 from wessl.evaluate.knn import check_labelled
 from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS, LogisticFit, logistic
-from wessl.evaluate.protocol import Labelled, Result, check_choices, scored
+from wessl.evaluate.protocol import Labelled, Result, scored
+from wessl.evaluate.settings import check_choices
 
 Select = Literal["val", "test"]
 FOLDS = 5
@@ -61,32 +62,40 @@ def few_shot(
     rows = [draw.to(place) for draw in _rows(train, shots, draws, seed)]
     swept = list(strengths) if fixed is None else [fixed]
     folds = min(fold_count(labels[r]) for r in rows)
-    chosen = torch.full((len(rows),), len(swept) // 2)
-    if len(swept) > 1 and select == "val" and folds > 1:
-        chosen = _cross_validated(x, labels, rows, swept, strength, folds)
     guesses = torch.empty(len(rows), len(swept), len(z), dtype=labels.dtype)
     for some, fit in _fits(x, labels, rows, swept, strength):
         guesses[some] = fit.predict(z).cpu()
     sweep = (guesses == test.labels.cpu()).double().mean((0, 2))
     if select == "test":
         chosen = torch.full((len(rows),), int(sweep.argmax()))
-    protocol = dict(
+    elif len(swept) > 1 and folds > 1:
+        chosen = _cross_validated(x, labels, rows, swept, strength, folds)
+    else:
+        chosen = torch.full((len(rows),), len(swept) // 2)
+    protocol = _protocol(rows, labels, swept, strength, features) | dict(
         name=_name(shots, rows, labels),
-        classifier="multi-class logistic regression, L2 penalty, free intercept",
-        strengths=swept,
-        strength_on=f"{strength} loss",
         strength_chosen=_how(select, fixed, folds),
-        features="each scaled to length 1" if features == "unit" else "as they are",
         drawn="given lists" if isinstance(shots, Sequence) else f"stratified, nested, seed {seed}",
-        train_pictures=len(train),
-        labelled_pictures=sorted({len(r) for r in rows}),
-        classes=len(labels.unique()),
     )
     result = scored(guesses[torch.arange(len(rows)), chosen], test.labels, protocol)
     result["strength"] = [swept[i] for i in chosen.tolist()]
     if select == "test":
         result["sweep"] = dict(zip(map(str, swept), sweep.tolist(), strict=True))
     return result
+
+
+def _protocol(
+    rows: list[Tensor], labels: Tensor, strengths: list[float], strength_on: str, features: str
+) -> dict[str, Any]:
+    return dict(
+        classifier="multi-class logistic regression, L2 penalty, free intercept",
+        strengths=strengths,
+        strength_on=f"{strength_on} loss",
+        features="each scaled to length 1" if features == "unit" else "as they are",
+        train_pictures=len(labels),
+        labelled_pictures=sorted({len(r) for r in rows}),
+        classes=len(labels.unique()),
+    )
 
 
 def _rows(

@@ -5,26 +5,25 @@ every learning rate and every reading. `linear_fast` trains on features computed
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from wessl.data.cache import Batch, PictureCache
-from wessl.data.view_config import Crop, Photometric, Views
-from wessl.data.views import make_views
+from wessl.data.cache import PictureCache
 from wessl.errors import UserError
 from wessl.evaluate.feature_store import FeatureStore
 from wessl.evaluate.features import TrainedEncoder, extract_all
 from wessl.evaluate.knn import check_finite, check_labelled
 from wessl.evaluate.labels import common_labels
 from wessl.evaluate.linear_choice import Select, choose, make_task, protocol
+from wessl.evaluate.linear_crops import Crops, random_crop, views_said
 from wessl.evaluate.linear_grid import LinearGrid
 from wessl.evaluate.linear_training import Schedule, fit
-from wessl.evaluate.passes import EncoderPass, Found, Precision, Progress, near
+from wessl.evaluate.passes import EncoderPass, Found, Progress
 from wessl.evaluate.protocol import Labelled, Result
 from wessl.evaluate.readings import Reading
+from wessl.evaluate.settings import Precision
 
 LINEAR_LRS = (4.8e-3, 1.6e-2, 4.8e-2, 1.6e-1, 4.8e-1, 1.6)
 
@@ -61,71 +60,30 @@ def linear(
     pictures, tested = _rows(train, train_rows), _rows(test, test_rows)
     task = make_task(labels[pictures], test_labels[tested], select, seed)
     schedule = Schedule(len(task.trained), batch_size, epochs, lrs, seed)
-    runner = EncoderPass(encoder, readings, precision, devices, encoder_batch)
+    kept = store or FeatureStore(None)
+    runner = EncoderPass(encoder, readings, precision, devices, encoder_batch, kept.group)
     # Tested before the training, so that features that are not finite do not cost it.
     options: dict[str, Any] = dict(
         batch_size=encoder_batch, precision=runner.precision, devices=devices
     )
-    every = (store or FeatureStore(None)).features_all(encoder, test, readings, **options)
+    every = kept.features_all(encoder, test, readings, **options)
     z = {reading: features[tested] for reading, features in every.items()}
-    held = extract_all(encoder, train, readings, pictures[task.held], **options)
-    for reading in z:
-        check_finite(z[reading], f"{reading} of the test pictures")
-        if len(task.held):
-            check_finite(held[reading], f"{reading} of the held-out training pictures")
-    crop = Crop(
-        encoder.description["image_size"],
-        count=1,
-        area=(0.08, 1.0),
-        flip=0.5 if flip else 0.0,
-        photometric=Photometric.off(),
-    )
-    trained = pictures[task.trained]
-    out = runner.allocate(schedule.largest_batch, runner.device)
-    feed = _Crops(runner, near(train, runner.device), trained, Views((crop,)), seed, out)
+    held = extract_all(encoder, train, readings, pictures[task.held], **options, group=kept.group)
+    _refuse_infinite(z, "test")
+    _refuse_infinite(held, "held-out training")
+    crop = random_crop(encoder, flip)
+    feed = Crops.make(runner, train, pictures[task.trained], crop, seed, schedule.largest_batch)
     grids = _grids(z, len(task.classes), lrs, runner.device)
     fit(grids, schedule, task.target[task.trained], feed, progress)
-    said = protocol("linear", schedule, task, list(z)) | dict(
-        train_views="random resized crop" + ", horizontal flip" * flip,
-        crop_area=list(crop.area),
-        crop_aspect=list(crop.aspect),
-        interpolation=crop.interpolation,
-        image_size=crop.size,
-        test_views="centre crop",
-        resize=encoder.description["resize"],
-        precision=f"{runner.precision} encoder, fp32 classifiers",
-    )
+    said = protocol("linear", schedule, task, list(z)) | views_said(encoder, crop)
+    said["precision"] = f"{runner.precision} encoder, fp32 classifiers"
     return choose(grids, task, held, z, lrs) | dict(protocol=said)
 
 
-@dataclass
-class _Crops:
-    """Features of fresh random crops of each step's pictures, in the same tensors every time."""
-
-    runner: EncoderPass
-    cache: PictureCache
-    pictures: Tensor
-    views: Views
-    seed: int
-    out: Found
-
-    def __call__(self, step: int, rows: Tensor, report: Callable[[int], None]) -> Found:
-        def view(encoder: TrainedEncoder, batch: Batch, numbers: Tensor) -> Tensor:
-            mean, std = encoder.description["mean"], encoder.description["std"]
-            return make_views(batch, numbers, self.views, self.seed, step, mean, std)[0]
-
-        numbers = self.pictures[rows]
-        found = {reading: features[: len(rows)] for reading, features in self.out.items()}
-        self.runner.run(self.cache, numbers, view, found, lambda done, _: report(done))
-        for features in found.values():
-            finite = torch.linalg.vector_norm(features, torch.inf, dim=1).isfinite().cpu()
-            if not finite.all():
-                bad = [self.cache.names[i] for i in numbers[~finite].tolist()]
-                raise UserError(
-                    f"the encoder gives NaN or infinite features for crops of {len(bad)} training "
-                    f"pictures: {', '.join(bad[:5])}"
-                )
-        return found
+def _refuse_infinite(features: Found, whose: str) -> None:
+    for reading, values in features.items():
+        if len(values):
+            check_finite(values, f"{reading} of the {whose} pictures")
 
 
 def linear_fast(

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from wessl.data.splits import seeded
 from wessl.evaluate.knn import check_labelled, knn
-from wessl.evaluate.protocol import Labelled, Result, check_choices, scored
+from wessl.evaluate.protocol import Labelled, Result, scored
+from wessl.evaluate.settings import check_choices
 
 NEIGHBOURS = (5, 10, 20, 50, 100)
 FOLDS = 5

@@ -9,20 +9,30 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from wessl.data.cache import Batch, PictureCache
+from wessl.devices import has_bf16
 from wessl.errors import UserError
 from wessl.evaluate.readings import TOKENS, Reading, check_readings
+from wessl.evaluate.settings import Precision
 
 if TYPE_CHECKING:
     from wessl.evaluate.features import TrainedEncoder
 
-Precision = Literal["auto", "bf16", "fp32"]
 Progress = Callable[[int, int], None]
 View = Callable[["TrainedEncoder", Batch, Tensor], Tensor]
 """From an encoder, a batch on its device and the pictures' numbers to images `(b, ch, h, w)`."""
 Found = dict[Reading, Tensor]
+PIECE = 1 << 16
+"""Pictures whose features processes give each other at once."""
+
+
+def place_in(group: ProcessGroup | None) -> tuple[int, int]:
+    """This process's number and how many there are; without a group, it alone."""
+    return (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
 
 
 def settle_precision(
@@ -33,15 +43,15 @@ def settle_precision(
         return precision
     if precision != "auto":
         raise UserError(f"precision must be auto, bf16 or fp32, not {precision!r}")
-    has = all(d.type == "cuda" and torch.cuda.get_device_capability(d) >= (8, 0) for d in devices)
-    return "bf16" if has else "fp32"
+    return "bf16" if all(d.type == "cuda" and has_bf16(d) for d in devices) else "fp32"
 
 
 class EncoderPass:
     """An encoder with a replica on each device, which fills tensors with what it reads.
 
     Batches are cut the same way whatever the devices, and each is computed by one of them, so their
-    number does not change the features.
+    number does not change the features. Nor do the processes of a `group`, which take batches in
+    turn and give each other what they found.
     """
 
     def __init__(
@@ -51,12 +61,13 @@ class EncoderPass:
         precision: Precision = "auto",
         devices: Sequence[str | torch.device] | None = None,
         batch_size: int = 256,
+        group: ProcessGroup | None = None,
     ):
         check_readings(encoder.encoder, readings)
         if batch_size < 1:
             raise UserError(f"batch size must be 1 or more, not {batch_size}")
         places = [torch.device(d) for d in devices] if devices else [encoder.device]
-        self.readings, self.batch_size = tuple(readings), batch_size
+        self.readings, self.batch_size, self.group = tuple(readings), batch_size, group
         self.precision = settle_precision(precision, places)
         self.replicas = [
             encoder if i == 0 and place == encoder.device else copy.deepcopy(encoder).to(place)
@@ -87,10 +98,14 @@ class EncoderPass:
                 f"the encoder takes pictures of {channels} channels and these have "
                 f"{cache.channels}; open them with channels={channels}"
             )
-        starts = range(0, len(indices), self.batch_size)
+        rank, world = place_in(self.group)
+        starts = range(0, len(indices), self.batch_size)[rank::world]
         jobs = deque((start, indices[start : start + self.batch_size]) for start in starts)
         home = next(iter(out.values())).device
         count, lock = 0, threading.Lock()
+        if world > 1:
+            for values in out.values():
+                values.zero_()
 
         def keep(start: int, rows: int, found: Found, ready: torch.cuda.Event | None) -> None:
             nonlocal count
@@ -101,7 +116,7 @@ class EncoderPass:
             with lock:
                 count += rows
                 if progress is not None:
-                    progress(count, len(indices))
+                    progress(min(world * count, len(indices)), len(indices))
 
         def work(replica: "TrainedEncoder") -> None:
             waiting = None
@@ -120,13 +135,17 @@ class EncoderPass:
 
         if len(self.replicas) == 1:
             work(self.replicas[0])
-            return
-        with ThreadPoolExecutor(len(self.replicas), "wessl-encoder") as pool:
-            try:
-                for done in [pool.submit(work, replica) for replica in self.replicas]:
-                    done.result()
-            finally:
-                jobs.clear()  # after an error the other replicas stop too
+        else:
+            with ThreadPoolExecutor(len(self.replicas), "wessl-encoder") as pool:
+                try:
+                    for done in [pool.submit(work, replica) for replica in self.replicas]:
+                        done.result()
+                finally:
+                    jobs.clear()  # after an error the other replicas stop too
+        if world > 1:
+            for values in out.values():
+                for piece in values.split(PIECE):
+                    dist.all_reduce(piece, group=self.group)  # zero and a number is that number
 
     @torch.no_grad()
     def _read(

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wessl.errors import UserError
-
 Result = dict[str, Any]
 """Plain values, ready for JSON, but for ``predicted``, the test pictures' labels as a tensor."""
 
 CHOICES = {"select": ("val", "test"), "strength": ("mean", "sum"), "features": ("raw", "unit")}
 """What the protocols' settings of these names may be."""
+HELD_OUT = 0.2
+"""The share of each class that is held out where a set brings no pictures to choose or test on."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,6 @@ class Labelled:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-
-def check_choices(**given: str) -> None:
-    """A misspelt setting must not quietly become another protocol."""
-    for name, value in given.items():
-        if value not in CHOICES[name]:
-            raise UserError(f"{name} must be {' or '.join(CHOICES[name])}, not {value!r}")
 
 
 def scored(predicted_gn: Tensor, test_labels: Tensor, protocol: dict[str, Any]) -> Result:

@@ -1,15 +1,12 @@
-"""The names of protocols as a user writes them, and which of them a set of labels allows."""
+"""Which protocols a set of labels allows."""
 
-import re
 from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
-from wessl.data.splits import few_shot_draws
 from wessl.errors import UserError
+from wessl.evaluate.spelling import parse_shots
 from wessl.evaluate.task import Task
-
-_FIXED = {"k-nn": "k-NN", "knn": "k-NN", "linear": "linear", "linear-fast": "linear-fast"}
 
 
 def default_protocols(labels: Tensor) -> list[str]:
@@ -24,30 +21,6 @@ def default_protocols(labels: Tensor) -> list[str]:
     percent = ["1%"] * (float(counts.double().mean()) >= 600)
     # The linear one chooses on held-out labels, which one a class does not leave.
     return [*few, *percent, "k-NN", *["linear-fast"] * (int(counts.max()) > 1)]
-
-
-def settle(name: str) -> str:
-    """A name in one spelling.
-
-    >>> settle("kNN"), settle("05-shot"), settle("1.0%")
-    ('k-NN', '5-shot', '1%')
-    """
-    if (fixed := _FIXED.get(name.lower())) is not None:
-        return fixed
-    shots = parse_shots(name)
-    return f"{shots}-shot" if isinstance(shots, int) else f"{100 * shots:g}%"
-
-
-def parse_shots(name: str) -> int | float:
-    """How many labels a class: a whole number, or a share."""
-    if (match := re.fullmatch(r"(\d+)-shot", name.lower())) and int(match[1]) > 0:
-        return int(match[1])
-    if (match := re.fullmatch(r"(\d+\.?\d*|\.\d+)%", name)) and 0 < float(match[1]) <= 100:
-        return float(match[1]) / 100
-    raise UserError(
-        f"--protocols {name!r} is unknown; choose from 1-shot (any number), 1% (any share), k-NN, "
-        "linear, linear-fast"
-    )
 
 
 def check_protocols(
@@ -67,4 +40,22 @@ def check_protocols(
         elif name != "k-NN" and name not in given:
             shots = parse_shots(name)
             if isinstance(shots, int):
-                few_shot_draws(task.train_labels, shots, 1, 0, task.classes)
+                _check_shots(shots, task)
+
+
+def _check_shots(shots: int, task: Task) -> None:
+    """Every class has as many labelled pictures as are to be drawn of it."""
+    values, counts = task.train_labels.unique(return_counts=True)
+    short = (counts < shots).nonzero().flatten()
+    if not len(short):
+        return
+    least = short[counts[short].argmin()]
+    value, there = int(values[least]), int(counts[least])
+    name = f"class {task.classes[value]!r}" if task.classes is not None else f"class {value}"
+    others = f" ({len(short)} classes have too few)" if len(short) > 1 else ""
+    held = "" if task.train_rows is None else ", after a fifth was held out to be tested on"
+    raise UserError(
+        f"--protocols {shots}-shot: {name} of --train has {there} labelled "
+        f"picture{'s' * (there > 1)}, fewer than {shots}{held}{others}; label more of it, leave "
+        f"the class out, or take --protocols {there}-shot"
+    )

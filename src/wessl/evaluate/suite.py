@@ -1,58 +1,24 @@
 """Several protocols for several encoders on one training and one test set, side by side."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
-from wessl.errors import UserError
 from wessl.evaluate.bootstrap import accuracy_interval, difference_interval
 from wessl.evaluate.confusion import per_class
 from wessl.evaluate.contestants import Contestant
 from wessl.evaluate.few_shot import few_shot
 from wessl.evaluate.linear import linear, linear_fast
 from wessl.evaluate.neighbours import nearest_neighbours
-from wessl.evaluate.passes import Precision
-from wessl.evaluate.protocol import Result, check_choices
-from wessl.evaluate.protocol_names import parse_shots
+from wessl.evaluate.protocol import Result
+from wessl.evaluate.settings import Settings
+from wessl.evaluate.spelling import parse_shots
 from wessl.evaluate.task import Task
 
 Results = dict[str, Result]
 MANY_CLASSES = 500
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the protocols have in common, written into every result."""
-
-    select: Literal["val", "test"] = "val"
-    """Where strengths, k and learning rates are chosen: val is labelled training pictures."""
-    strength: Literal["mean", "sum"] = "mean"
-    """Whether a strength weighs against the mean or the summed loss (few-shot, transfer)."""
-    features: Literal["raw", "unit"] = "unit"
-    """Features as they are, or each scaled to length 1 (few-shot, transfer)."""
-    use_strength: float | None = None
-    """One few-shot strength, instead of a choice."""
-    draws: int | None = None
-    """Draws of the few labels; without it 30, or the paper's 3 from 500 classes up."""
-    seed: int = 0
-    """Of the draws and of everything held out."""
-    linear_epochs: int = 100
-    """Of the linear protocols."""
-    flip: bool = True
-    """Mirrored crops in the linear protocol; no where left and right differ."""
-    precision: Precision = "auto"
-    """Of the encoder: bf16 on GPUs that have it, fp32 elsewhere."""
-
-    def check(self) -> None:
-        check_choices(select=self.select, strength=self.strength, features=self.features)
-        if self.use_strength is not None and not 0 < self.use_strength < math.inf:
-            raise UserError(f"--use-strength must be a number above 0, not {self.use_strength}")
-        for flag, value in (("draws", self.draws), ("linear-epochs", self.linear_epochs)):
-            if value is not None and value < 1:
-                raise UserError(f"--{flag} must be 1 or more, not {value}")
 
 
 def measure(
@@ -161,8 +127,8 @@ def differences(row: Row, base: Row, seed: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def details(measured: Results, task: Task) -> dict[str, Any] | None:
-    """Per-class accuracy and confusion of the few-shot protocol with the most labels, else of any.
+def details(measured: Results, task: Task, seed: int = 0) -> dict[str, Any] | None:
+    """Accuracy by class and confusion of the few-shot protocol with the most labels, else of any.
 
     A linear classifier on everything says little to someone who has thirty labels.
     """
@@ -172,5 +138,6 @@ def details(measured: Results, task: Task) -> dict[str, Any] | None:
     name = max(few, key=lambda n: max(measured[n]["protocol"]["labelled_pictures"]), default="")
     name = name or next(iter(measured))
     guesses = measured[name]["predicted"].reshape(-1, len(task.test_labels))
-    found = per_class(guesses, task.test_labels, task.classes)
+    taken = share_taken(measured[name])
+    found = per_class(guesses, task.test_labels, task.classes, seed, taken)
     return dict(protocol=name, few_labels=bool(few)) | found

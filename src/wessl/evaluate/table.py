@@ -35,9 +35,21 @@ def print_transfer(found: Record, console: Console | None = None) -> None:
     }
     columns = [*sets, *["mean"] * (len(sets) > 1)]
     lines: list[Line] = [
-        (name, results | dict(mean=means[name]), _plain) for name, results in found.items()
+        (name, results | dict(mean=means[name]), _cell) for name, results in found.items()
     ]
     print_lines("Transfer: accuracy in %", columns, lines, len(lines), console)
+    per_class = [
+        name
+        for name in sets
+        if any(
+            name in results and results[name]["protocol"]["metric"] == "mean per class"
+            for results in found.values()
+        )
+    ]
+    words = "± is half a 95 % interval over other test pictures" + (
+        f"; mean over classes for {', '.join(per_class)}" if per_class else ""
+    )
+    print(_wrapped(f"{words}.", None if console is None else console.width))
 
 
 def print_lines(
@@ -81,15 +93,14 @@ def _competes(row: Record) -> bool:
     return row["role"] in ("run", "also")
 
 
-def _plain(result: Record | None) -> str:
-    return "" if result is None else f"{100 * result['accuracy']:.1f}"
-
-
 def _cell(result: Record | None) -> str:
     if result is None:
         return ""
+    words = f"{100 * result['accuracy']:.1f}"
+    if "interval" not in result:
+        return words
     low, high = result["interval"]
-    return f"{100 * result['accuracy']:.1f} ±{50 * (high - low):.1f}"
+    return f"{words} ±{50 * (high - low):.1f}"
 
 
 def _gain(gain: Record | None) -> str:

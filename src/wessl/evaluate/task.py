@@ -8,8 +8,8 @@ from torch import Tensor
 from wessl.data.cache import PictureCache
 from wessl.errors import UserError
 from wessl.evaluate.contestants import Contestant
-from wessl.evaluate.passes import Precision
 from wessl.evaluate.protocol import Labelled
+from wessl.evaluate.settings import Precision
 
 Side = dict[str, Labelled]
 """Labelled features by reading."""

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from wessl.errors import UserError
 from wessl.evaluate.knn import full_precision
+from wessl.export.choices import THRESHOLD
 
-THRESHOLD = 0.99
 MOST = 1_000_000
 """More pairs than anybody reads: the threshold is too low."""
 _ROWS, _COLUMNS = 2048, 8192

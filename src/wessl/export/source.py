@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from wessl.encoder.vit import ViT
@@ -59,16 +58,7 @@ def read_source(path: str | Path) -> Source:
         raise UserError(f"{path} does not exist; give a run folder of `wessl pretrain`")
     run = Run(path)
     header = run.read_config() if path.is_dir() else {}
-    try:
-        encoder = load(path)
-    except UserError:
-        raise
-    except (SafetensorError, OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UserError(
-            f"{path}: its encoder is damaged ({reason}); run `wessl pretrain` on it again, which "
-            "writes the encoder anew"
-        ) from error
+    encoder = load(path)
     broken = [
         name for name, t in encoder.encoder.state_dict().items() if not torch.isfinite(t).all()
     ]

@@ -19,8 +19,8 @@ from wessl.data.workers import decode_many
 from wessl.errors import Failure, UserError
 from wessl.evaluate.features import TrainedEncoder
 from wessl.evaluate.passes import settle_precision
+from wessl.export.choices import Read
 
-Read = Literal["cls", "mean", "cls+mean"]
 Number = Literal["float32", "float16"]
 
 

@@ -61,8 +61,8 @@ def write_timm(source: Source, folder: Path) -> Told:
         "name and shape there, so loading is strict.",
         "For a classifier call `model.reset_classifier(10)` after loading: these weights have none "
         "to load.",
-        "`config.json` says the same to timm itself: `timm.create_model('local-dir:FOLDER', "
-        "pretrained=True)`.",
+        "`config.json` says the same to timm itself, from 1.0.16 on: "
+        "`timm.create_model('local-dir:FOLDER', pretrained=True)`.",
         f"Positions are for pictures of {source.positions_for} x {source.positions_for}. With "
         "`dynamic_img_size=True` timm resizes them for others with antialiasing, wessl without: "
         "features of smaller pictures then differ.",

@@ -5,7 +5,6 @@ import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import torch
@@ -13,11 +12,11 @@ from torch import Tensor, nn
 
 from wessl.data.cache import Batch
 from wessl.errors import Failure, Interrupted
-from wessl.files import write_tensors
 from wessl.pretrain.cost import flops_per_image, peak_flops
 from wessl.pretrain.health import Finding, examine
-from wessl.pretrain.replay import first_nonfinite
+from wessl.pretrain.replay import give_up_on_nonfinite
 from wessl.pretrain.schedules import Now
+from wessl.pretrain.signals import listening
 from wessl.pretrain.trainer import Trainer
 from wessl.run import Run
 
@@ -42,8 +41,9 @@ def train(
     """Runs to the end from wherever the run folder's last checkpoint is, saving on the way.
 
     ``report`` hears every row of metrics, ``tick`` every step: its number, of how many, the epoch.
+    All processes of a team walk through it alike; those that do not write have an ``Onlooker``.
     """
-    options, config = trainer.options, trainer.config
+    options, config, team = trainer.options, trainer.config, trainer.team
     past = [row for row in run.read_metrics() if row["step"] <= trainer.step]
     history = [row for row in past if row.get("loss") is not None]
     spoken: set[str] = {finding.kind for finding in examine(history)} if history else set()
@@ -63,7 +63,8 @@ def train(
             tick(step, trainer.steps, step / trainer.steps_per_epoch)
             skipped = say_skipped(trainer, skipped, run, report)
             if step % options.log_every == 0 or last:
-                row = clock.row(now) | trainer.meter.read(now.gamma, targets, representations)
+                row = clock.row(now)
+                row |= trainer.meter.read(now.gamma, targets, representations, team)
                 trainer.skipped += int(row["skipped_steps"])
                 history.append(row)
                 record(row, run, report)
@@ -73,12 +74,13 @@ def train(
                 last or int(step / probe_every) > int((step - 1) / probe_every)
             ):
                 result = dict(step=step, epoch=step / trainer.steps_per_epoch)
-                result |= {"probe": probe(trainer.teacher.encoder)}  # type: ignore[dict-item]
+                result |= {"probe": probe(trainer.taught_encoder())}  # type: ignore[dict-item]
                 record(result, run, report)
                 clock.restart()
-            asked = signals.pop() if signals else None
+            due = clock.since_save() > options.save_every
+            asked, due = team.agree(signals.pop() if signals else 0, due)
             stop = asked if asked != signal.SIGUSR1 else None
-            if asked or last or clock.since_save() > options.save_every:
+            if asked or last or due:
                 trainer.seconds += clock.lap()
                 save(trainer, run, report, must=bool(stop) or last)
             if stop and not last:
@@ -86,7 +88,7 @@ def train(
                     stop, f"at step {step}; it is saved, and the same command goes on"
                 )
     try:
-        run.save_encoder(trainer.teacher.encoder.state_dict(), describe())
+        run.save_encoder(trainer.taught_encoder().state_dict(), describe())
     except OSError as error:
         raise Failure(f"{error}. Free some space and run the same command again") from error
 
@@ -149,26 +151,6 @@ def speak(findings: list[Finding], spoken: set[str], run: Run, report: Report) -
     return {finding.kind for finding in findings}
 
 
-def give_up_on_nonfinite(trainer: Trainer, run: Run) -> None:
-    never_learnt = trainer.step == trainer.steps == trainer.skipped
-    if trainer.skipped <= trainer.options.max_nonfinite and not never_learnt:
-        return
-    step = int(trainer.meter.last_bad)
-    name, tensor = first_nonfinite(trainer, step)
-    where = f"first seen in {name}" if name else "not seen again when the step was redone"
-    state = dict(step=step, name=name, tensor=tensor, student=trainer.student.state_dict())
-    path = run.checkpoints / f"nonfinite-step-{step:09d}.pt"
-    try:
-        write_tensors(path, state)
-        where += f", which is in {path} with the student"
-    except OSError as error:
-        where += f" ({error})"
-    raise Failure(
-        f"{trainer.skipped} steps had NaN or infinite numbers, the last of them step {step}: "
-        f"{where}. Try a lower --optim.lr, --optim.clip 1 or --precision fp32"
-    )
-
-
 class Clock:
     """Speed since the last line, and the share of it spent waiting for pictures."""
 
@@ -200,7 +182,8 @@ class Clock:
             eta=(trainer.steps - trainer.step) * seconds / steps,
         )
         if self.peak is not None:
-            row["mfu"] = images / seconds * flops_per_image(trainer.config) / self.peak
+            rate = images / seconds / trainer.team.world
+            row["mfu"] = rate * flops_per_image(trainer.config) / self.peak
         self.restart()
         return row | dataclasses.asdict(now)
 
@@ -211,34 +194,3 @@ class Clock:
         """Seconds since the last save; the next begins."""
         seconds, self.saved = self.since_save(), time.perf_counter()
         return seconds
-
-
-@contextlib.contextmanager
-def listening(nothing_new: Callable[[], bool]) -> Iterator[list[int]]:
-    """Collects the signals that mean "save now"; a second Ctrl-C stops at once.
-
-    While there is nothing new to save, as in the minutes of a first, compiled step, the first
-    signal to stop does too.
-    """
-    caught: list[int] = []
-
-    def note(signum: int, frame: FrameType | None) -> None:
-        again = signum == signal.SIGINT and signal.SIGINT in caught
-        caught.append(signum)  # also where an import of the first step swallows the exception
-        if signum != signal.SIGUSR1 and nothing_new():
-            raise Interrupted(signum, "before the first step; the same command goes on")
-        if again:
-            raise Interrupted(
-                signum, "at once; what was not saved is lost, the same command goes on"
-            )
-
-    watched = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
-    try:
-        before = {s: signal.signal(s, note) for s in watched}
-    except ValueError:  # not the main thread: the caller keeps its own handlers
-        before = {}
-    try:
-        yield caught
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)

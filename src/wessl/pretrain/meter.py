@@ -7,6 +7,7 @@ from torch import Tensor
 
 from wessl.config import Config
 from wessl.ensemble.weighting import as_scheme, as_temperature, compact_weights, entropy
+from wessl.pretrain.parallel import ALONE, Team
 
 
 class Meter:
@@ -46,28 +47,31 @@ class Meter:
         self.used |= torch.zeros_like(self.used).scatter_(1, best, True) & finite
 
     def read(
-        self, gamma: float, targets_umnc: Tensor, representations: Tensor
+        self, gamma: float, targets_umnc: Tensor, representations: Tensor, team: Team = ALONE
     ) -> dict[str, object]:
         """The averages since the last call, as plain numbers; starts anew.
 
-        Skipped steps count for nothing: without a good step the averages are NaN.
+        Skipped steps count for nothing: without a good step the averages are NaN. What ``add`` was
+        given of the whole batch already (``sums``) stays; the rest is brought together here.
         """
         good = self.steps - int(self.skipped)
         cross_entropy, me_max, loss, norm = (self.sums / good).tolist()
         shares, effective = head_weights(self.config, gamma, targets_umnc)
+        *shares, effective = team.mean(torch.tensor([*shares, effective])).tolist()
+        entropies, used = team.mean(self.entropies), team.any(self.used)
         row: dict[str, object] = dict(
             loss=loss,
             cross_entropy=cross_entropy,
             me_max=me_max,
             grad_norm=norm,
-            teacher_entropy=float(self.entropies.mean() / good),
-            teacher_entropy_heads=(self.entropies / good).tolist(),
+            teacher_entropy=float(entropies.mean() / good),
+            teacher_entropy_heads=(entropies / good).tolist(),
             codes=self.config.heads.codes,
-            codes_used=self.used.sum(1).tolist(),
+            codes_used=used.sum(1).tolist(),
             pictures_seen=good * self.config.optim.batch_size,
             head_shares=shares,
             heads_effective=effective,
-            rank=effective_rank(representations),
+            rank=effective_rank(team.gather_pictures(representations, len(targets_umnc))),
             skipped_steps=int(self.skipped),
         )
         self.steps = 0

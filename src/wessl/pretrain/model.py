@@ -9,6 +9,7 @@ from wessl.config import Config
 from wessl.encoder.protocol import Encoder
 from wessl.encoder.vit import ViT
 from wessl.ensemble.heads import EnsembleHeads
+from wessl.errors import UserError
 from wessl.run import build_encoder
 
 
@@ -64,3 +65,25 @@ def teacher_of(student: Model) -> Model:
     teacher = copy.deepcopy(student).requires_grad_(False)
     teacher.encoder.eval()
     return teacher
+
+
+def load_strictly(encoder: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Loads given encoder weights, all of them and nothing else, or says exactly what differs."""
+    refuse_misfit(encoder, weights)
+    encoder.load_state_dict(weights)
+
+
+def refuse_misfit(encoder: nn.Module, weights: dict[str, Tensor]) -> None:
+    own = encoder.state_dict()
+    missing, extra = sorted(own.keys() - weights), sorted(weights.keys() - own.keys())
+    shapes = [
+        f"{name} is {tuple(weights[name].shape)}, not {tuple(own[name].shape)}"
+        for name in own.keys() & weights
+        if weights[name].shape != own[name].shape
+    ]
+    if missing or extra or shapes:
+        parts = [f"missing {missing[:5]}"] * bool(missing) + [f"unknown {extra[:5]}"] * bool(extra)
+        raise UserError(
+            f"--init does not fit this encoder: {'; '.join(parts + sorted(shapes)[:5])}. "
+            "Choose the encoder these weights belong to (--encoder.size, --encoder.patch-size)"
+        )

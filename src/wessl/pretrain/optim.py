@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from wessl.config import OptimConfig
+from wessl.ensemble.collective import Group, all_sum
 from wessl.pretrain.model import Model
 from wessl.pretrain.schedules import Now
 
@@ -46,17 +47,21 @@ def clip_gradients(
     clip: float | None,
     each: bool,
     exempt: Sequence[nn.Parameter] = (),
+    group: Group | None = None,
 ) -> Tensor:
     """Scales gradients down to norm ``clip``, all together or each alone; returns their norm.
 
-    Those of ``exempt`` parameters stay as they are and count for the returned norm alone.
+    Those of ``exempt`` parameters stay as they are and count for the returned norm alone. With a
+    ``group`` each process holds a shard of every gradient.
     """
     free = {id(p) for p in exempt}
     # The exempt ones last, so that the others are the first so many.
     ordered = sorted(parameters, key=lambda p: id(p) in free)
-    gradients = [p.grad for p in ordered if p.grad is not None]
+    gradients = [local(p.grad) for p in ordered if p.grad is not None]
     clipped = sum(id(p) not in free and p.grad is not None for p in parameters)
     norms = torch._foreach_norm(gradients)
+    if group is not None:
+        norms = all_sum(torch.stack(norms).square(), group).sqrt().unbind()
     total = torch.stack(norms).norm()
     if clip is None or not clipped:
         return total
@@ -88,8 +93,13 @@ def update_teacher(
     teacher: Model, student: Model, momentum: float, follow_codebook: bool = False
 ) -> None:
     """``teacher <- momentum teacher + (1 - momentum) student``; buffers stay each network's own."""
-    old: list[Tensor] = list(teacher.parameters())
-    new = [p.detach() for p in student.parameters()]
+    old = [local(p) for p in teacher.parameters()]
+    new = [local(p.detach()) for p in student.parameters()]
     torch._foreach_lerp_(old, new, 1 - momentum)
     if follow_codebook:
-        teacher.heads.codebook.copy_(student.heads.codebook)
+        local(teacher.heads.codebook).copy_(local(student.heads.codebook))
+
+
+def local(x: Tensor) -> Tensor:
+    """What this process holds of a tensor: all of it, or its shard."""
+    return x.to_local() if hasattr(x, "to_local") else x

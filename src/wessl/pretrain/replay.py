@@ -5,9 +5,46 @@ from contextlib import closing
 
 from torch import Tensor
 
+from wessl.errors import Failure
+from wessl.files import write_tensors
 from wessl.pretrain.batch import merge_pictures, shares_views, split
 from wessl.pretrain.step import student_step, teacher_logits, teacher_targets
 from wessl.pretrain.trainer import Trainer
+from wessl.run import Run
+
+
+def give_up_on_nonfinite(trainer: Trainer, run: Run) -> None:
+    never_learnt = trainer.step == trainer.steps == trainer.skipped
+    if trainer.skipped <= trainer.options.max_nonfinite and not never_learnt:
+        return
+    step = int(trainer.meter.last_bad)
+    where = find_nonfinite(trainer, run, step)
+    raise Failure(
+        f"{trainer.skipped} steps had NaN or infinite numbers, the last of them step {step}: "
+        f"{where}. Try a lower --optim.lr, --optim.clip 1 or --precision fp32"
+    )
+
+
+def find_nonfinite(trainer: Trainer, run: Run, step: int) -> str:
+    """In words, where the step goes wrong when it is done again; each process tries its part."""
+    if trainer.way == "fsdp" or (trainer.way and trainer.config.heads.batch_norm):
+        return "it was not done again, because no process can do its part without the others"
+    name, tensor = first_nonfinite(trainer, step)
+    found = [(rank, other) for rank, other in enumerate(trainer.team.gather(name)) if other]
+    if not found:
+        return "not seen again when the step was redone"
+    rank, first = found[0]
+    words = f"first seen in {first}" + (f" of process {rank}" if trainer.team.world > 1 else "")
+    if name is None:
+        return words
+    state = dict(step=step, name=name, tensor=tensor, student=trainer.student.state_dict())
+    path = run.checkpoints / f"nonfinite-step-{step:09d}.pt"
+    if trainer.team.rank == rank:
+        try:
+            write_tensors(path, state)
+        except OSError as error:
+            return f"{words} ({error})"
+    return f"{words}, which is in {path} with the student"
 
 
 def first_nonfinite(trainer: Trainer, step: int) -> tuple[str, Tensor] | tuple[None, None]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wessl.config import LossConfig
+from wessl.ensemble.by_view import multiview_loss_by_view, too_large
 from wessl.ensemble.collective import Group
 from wessl.ensemble.loss import multiview_loss
 from wessl.ensemble.targets import Centering, me_max, sharpen, sinkhorn
@@ -69,8 +70,14 @@ def student_step(
 ) -> tuple[Tensor, Tensor]:
     """The loss to minimise, and its two parts for the log, ``(cross-entropy, me-max)``."""
     representations = student.represent(views.student, views.keep, views.drop)
-    logits_vmnc = student.score(representations, views.n) / loss.student_temperature
-    cross_entropy = multiview_loss(logits_vmnc, targets_umnc, loss.weighting, gamma, same_views)
+    lesson = targets_umnc, loss.weighting, gamma, same_views
+    if loss.me_max == 0 and too_large(student.heads, len(representations)):
+        cross_entropy = multiview_loss_by_view(
+            student.heads, representations, loss.student_temperature, *lesson
+        )
+    else:
+        logits_vmnc = student.score(representations, views.n) / loss.student_temperature
+        cross_entropy = multiview_loss(logits_vmnc, *lesson)
     if loss.me_max == 0:
         return cross_entropy, torch.stack([cross_entropy, cross_entropy.new_zeros(())]).detach()
     probabilities = logits_vmnc.transpose(0, 1).flatten(1, 2).softmax(-1)

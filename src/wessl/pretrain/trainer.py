@@ -1,5 +1,7 @@
 """Everything a run holds in memory, and the one step that moves it."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,8 +15,10 @@ from wessl.errors import UserError
 from wessl.pretrain import optim
 from wessl.pretrain.batch import check_views, merge_pictures, prepare, shares_views, split
 from wessl.pretrain.meter import Meter
-from wessl.pretrain.model import build_model, teacher_of
+from wessl.pretrain.model import build_model, load_strictly, teacher_of
+from wessl.pretrain.parallel import ALONE, Team
 from wessl.pretrain.schedules import Now, schedule
+from wessl.pretrain.spread import choose_way, load_whole, sharded_like, spread, syncing, whole
 from wessl.pretrain.step import Views, student_step, teacher_logits, teacher_targets
 
 Normalisation = tuple[list[float], list[float]]
@@ -34,9 +38,10 @@ class Trainer:
         loader: Loader,
         normalisation: Normalisation,
         init: dict[str, Tensor] | None = None,
+        team: Team = ALONE,
     ):
         check_views(config)
-        self.config, self.options, self.loader = config, options, loader
+        self.config, self.options, self.loader, self.team = config, options, loader, team
         self.mean, self.std = normalisation
         self.device = loader.device
         self.steps_per_epoch = loader.steps_per_epoch
@@ -53,6 +58,7 @@ class Trainer:
         )
         if self.centering is not None:
             self.centering.to(self.device)
+        self._choose_steps()
         self.optimizer = optim.build_optimizer(self.student, config.optim)
         self.trained = [p for p in self.student.parameters() if p.requires_grad]
         heads = self.student.heads
@@ -62,21 +68,38 @@ class Trainer:
         self.running = [buffer for module in modules for buffer in module.buffers()]
         self.meter = Meter(config, self.device)
         self.step, self.seconds, self.skipped = 0, 0.0, 0
+
+    def _choose_steps(self) -> None:
+        """Plain functions of the models, compiled, or spread over the team's processes."""
+        config, options, team = self.config, self.options, self.team
+        cuda = self.device.type == "cuda"
+        self.way = choose_way(config, options) if team.group is not None else None
         self.compiled = options.compile == "on" or (
-            options.compile == "auto" and self.device.type == "cuda"
+            options.compile == "auto" and cuda and self.way != "fsdp"
         )
-        # Accumulated parts would write their gradients into the same graph's memory.
+        # Accumulated parts would write their gradients into the same graph's memory, and processes
+        # meet in the middle of a step.
         self.graphs = (
             self.compiled
-            and self.device.type == "cuda"
+            and cuda
             and config.optim.batch_size <= GRAPH_PICTURES
             and config.optim.accumulate == 1
+            and self.way is None
         )
-        mode = "reduce-overhead" if self.graphs else None
-        self.student_step, self.teacher_logits = student_step, teacher_logits
+        self.student_step: Callable[..., tuple[Tensor, Tensor]]
+        self.teacher_logits: Callable[..., tuple[Tensor, Tensor]]
+        if self.way is not None:
+            self.student_step, self.teacher_logits = spread(
+                self.student, self.teacher, self.way, self.compiled, team, self.device
+            )
+            return
+        of_student, of_teacher = student_step, teacher_logits
         if self.compiled:
-            self.student_step = torch.compile(student_step, mode=mode)
-            self.teacher_logits = torch.compile(teacher_logits, mode=mode)
+            mode = "reduce-overhead" if self.graphs else None
+            of_student = torch.compile(student_step, mode=mode)
+            of_teacher = torch.compile(teacher_logits, mode=mode)
+        self.student_step = partial(of_student, self.student)
+        self.teacher_logits = partial(of_teacher, self.teacher)
 
     def now(self) -> Now:
         return schedule(
@@ -92,29 +115,34 @@ class Trainer:
         """One optimiser step; returns the targets and the teacher's representations."""
         if self.graphs:
             torch.compiler.cudagraph_mark_step_begin()
-        config, now = self.config, self.now()
+        config, now, group = self.config, self.now(), self.team.group
         temperature, gamma = self._scalar(now.teacher_temperature), self._scalar(now.gamma)
         parts = split(views, config.optim.accumulate)
         running = [buffer.clone() for buffer in self.running]
         with self.autocast():
-            taught = [self.teacher_logits(self.teacher, part.teacher, part.n) for part in parts]
+            taught = [self.teacher_logits(part.teacher, part.n) for part in parts]
             cosines = merge_pictures([c for _, c in taught])
-            # Over the whole batch, however many parts it is computed in.
-            targets = teacher_targets(cosines, config.loss, temperature, self.centering)
+            # Over the whole batch, however many parts and processes it is computed in.
+            targets = teacher_targets(cosines, config.loss, temperature, self.centering, group)
         losses = []
         for part, target in zip(parts, targets.chunk(len(parts), 2), strict=True):
-            with self.autocast():
-                loss, terms = self.student_step(
-                    self.student, part, target, config.loss, gamma, shares_views(config)
-                )
-            (loss / len(parts)).backward()
+            with syncing(self.student_step, last=part is parts[-1]):
+                with self.autocast():
+                    loss, terms = self.student_step(
+                        part, target, config.loss, gamma, shares_views(config), group
+                    )
+                (loss / len(parts)).backward()
             losses.append(torch.cat([terms, loss.detach()[None]]))
-        mean = torch.stack(losses).mean(0)
+        mean = self.team.mean(torch.stack(losses).mean(0))
         if now.codes_frozen:
             for parameter in self.codes:
                 parameter.grad = None
         norm = optim.clip_gradients(
-            self.trained, config.optim.clip, config.optim.clip_each, self.unclipped
+            self.trained,
+            config.optim.clip,
+            config.optim.clip_each,
+            self.unclipped,
+            group if self.way == "fsdp" else None,
         )
         finite = mean.isfinite().all() & norm.isfinite()
         optim.set_schedule(self.optimizer, now)
@@ -137,8 +165,18 @@ class Trainer:
         # on the device, because a copy from the host would wait for it.
         return torch.full((), value, device=self.device)
 
+    def taught_encoder(self) -> nn.Module:
+        """The teacher's encoder, whole in every process: what the run is for."""
+        if self.way != "fsdp":
+            return self.teacher.encoder
+        with torch.device(self.device):
+            encoder = build_model(self.config).encoder.eval()
+        encoder.load_state_dict(whole(self.teacher.encoder.state_dict(), keep=True))
+        return encoder
+
     def state(self) -> dict[str, Any]:
-        return dict(
+        """The same whatever the team: whole tensors, in the first process at least."""
+        state = dict(
             step=self.step,
             seconds=self.seconds,
             skipped=self.skipped,
@@ -147,12 +185,13 @@ class Trainer:
             centering=None if self.centering is None else self.centering.state_dict(),
             optimizer=self.optimizer.state_dict(),
         )
+        return whole(state, self.team.first) if self.way == "fsdp" else state
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.step, self.seconds, self.skipped = state["step"], state["seconds"], state["skipped"]
         try:
-            self.student.load_state_dict(state["student"])
-            self.teacher.load_state_dict(state["teacher"])
+            load_whole(self.student, state["student"])
+            load_whole(self.teacher, state["teacher"])
         except RuntimeError as error:
             raise UserError(
                 "the checkpoint was written by another version of wessl and does not fit this one "
@@ -160,26 +199,9 @@ class Trainer:
             ) from error
         if self.centering is not None:
             self.centering.load_state_dict(state["centering"])
-        self.optimizer.load_state_dict(state["optimizer"])
-
-
-def load_strictly(encoder: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Loads given encoder weights, all of them and nothing else, or says exactly what differs."""
-    refuse_misfit(encoder, weights)
-    encoder.load_state_dict(weights)
-
-
-def refuse_misfit(encoder: nn.Module, weights: dict[str, Tensor]) -> None:
-    own = encoder.state_dict()
-    missing, extra = sorted(own.keys() - weights), sorted(weights.keys() - own.keys())
-    shapes = [
-        f"{name} is {tuple(weights[name].shape)}, not {tuple(own[name].shape)}"
-        for name in own.keys() & weights
-        if weights[name].shape != own[name].shape
-    ]
-    if missing or extra or shapes:
-        parts = [f"missing {missing[:5]}"] * bool(missing) + [f"unknown {extra[:5]}"] * bool(extra)
-        raise UserError(
-            f"--init does not fit this encoder: {'; '.join(parts + sorted(shapes)[:5])}. "
-            "Choose the encoder these weights belong to (--encoder.size, --encoder.patch-size)"
-        )
+        moments = dict(state["optimizer"]["state"])
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for i, of_parameter in moments.items():
+            like = parameters[i]
+            moments[i] = {name: sharded_like(x, like) for name, x in of_parameter.items()}
+        self.optimizer.load_state_dict(state["optimizer"] | {"state": moments})

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from wessl.report.intervals import interval
 from wessl.report.markup import Markup, finite, join, number, percent, tag
 from wessl.report.matrices import as_array, matrix
 from wessl.report.story import State, Story, listed, part
@@ -44,15 +45,16 @@ def _hardest(classes: list[State]) -> Markup:
             "tr",
             tag("th", str(one.get("name", "?")), scope="row"),
             tag("td", bar(value), class_="bar"),
-            tag("td", percent(value)),
+            tag("td", number(100 * value, 1)),
+            tag("td", interval(one)),
             tag("td", number(one.get("pictures"), 0)),
         )
         for value, one in known[:LISTED]
     ]
     caption = "Hardest classes first" if len(known) > LISTED else "Classes, hardest first"
-    heads = [tag("th", h, scope="col") for h in ("", "", "accuracy", "pictures")]
+    heads = [tag("th", h, scope="col") for h in ("", "", "%", "95 % interval", "pictures")]
     table = tag("table", tag("caption", caption), tag("thead", tag("tr", heads)),
-                tag("tbody", rows), class_="numbers")  # fmt: skip
+                tag("tbody", rows), class_="numbers classes")  # fmt: skip
     return tag("div", table, class_="scroll")
 
 

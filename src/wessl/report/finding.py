@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from wessl.report.markup import finite, percent
+from wessl.report.markup import finite, percent, signed
 from wessl.report.measured import Measured, Row, collect, paired_error
 from wessl.report.seeds import Method, gain, methods
 from wessl.report.story import Story, part
@@ -69,7 +69,8 @@ def loss_words(story: Story) -> str:
 
 def test_words(story: Story) -> str:
     """The first column of the run's first evaluation, beside what it should beat."""
-    for measured in collect([story]):
+    every = collect([story])
+    for measured in every:
         accuracies = {row.role: row.accuracy(measured.main) for row in measured.rows}
         own = accuracies.get("run")
         if own is None:
@@ -79,7 +80,7 @@ def test_words(story: Story) -> str:
         against = " and ".join(f"{percent(a)} for {name}" for name, a in others.items())
         beaten = [name for name, a in others.items() if own <= a]
         return (
-            f"{measured.main} accuracy on the test pictures is {percent(own)}"
+            f"{measured.main} accuracy on {place(measured, len(every))} is {percent(own)}"
             + (f", against {against}" if against else "")
             + (f": not better than {' or '.join(beaten)}." if beaten else ".")
         )
@@ -89,13 +90,14 @@ def test_words(story: Story) -> str:
 def compared_words(stories: Sequence[Story]) -> str:
     troubled = [story.name for story in stories if story.troubles]
     warning = f" Something is wrong in {', '.join(troubled)}: see below." if troubled else ""
-    for measured in collect(stories):
+    every = collect(stories)
+    for measured in every:
         scores = [
             (a, row) for row in measured.runs if (a := row.accuracy(measured.main)) is not None
         ]
         if len(scores) == len(stories):
-            words = best_method(measured, methods(measured, stories))
-            return (words or best_run(measured, scores)) + warning
+            words = best_method(measured, methods(measured, stories), len(every))
+            return (words or best_run(measured, scores, len(every))) + warning
     ends = [(points[-1][1], s.name) for s in stories if (points := knn_points(s))]
     learnt = {part(story.header, "data").get("digest") for story in stories}
     if len(ends) == len(stories) and len(learnt) == 1:
@@ -104,7 +106,7 @@ def compared_words(stories: Sequence[Story]) -> str:
     return f"{len(stories)} runs side by side; not all were measured alike.{warning}"
 
 
-def best_method(measured: Measured, found: Sequence[Method]) -> str:
+def best_method(measured: Measured, found: Sequence[Method], sets: int) -> str:
     """Of methods trained from several seeds, the best mean and how far it is from the first, the
     base of the comparison, or from the next best if it is the first; nothing for fewer than two."""
     if len(found) < 2:
@@ -114,20 +116,34 @@ def best_method(measured: Measured, found: Sequence[Method]) -> str:
     (best, first), runner_up = sorted(means, key=lambda pair: -pair[0])[:2]
     second, other = runner_up if first is means[0][1] else means[0]
     error = (gain(first, other, column) or (0.0, None))[1]
-    spread = "" if error is None else f" (± {100 * error:.1f} over the seeds)"
+    over = "" if error is None else f" (± {100 * error:.1f} over the seeds)"
     words = gap(first.name, best, other.name, second)
-    return f"Mean {column} accuracy on the test pictures is {words}{spread}." + unbeaten(
-        measured, best
-    )
+    where = place(measured, sets)
+    return f"Mean {column} accuracy on {where} is {words}{over}." + unbeaten(measured, best)
 
 
-def best_run(measured: Measured, scores: list[tuple[float, Row]]) -> str:
+def best_run(measured: Measured, scores: list[tuple[float, Row]], sets: int) -> str:
     (best, first), (second, other) = sorted(scores, key=lambda pair: -pair[0])[:2]
     column = measured.main
-    error = paired_error(first.of(column), other.of(column))
-    spread = "" if error is None else f" (± {100 * error:.1f} over the draws)"
-    words = gap(first.name, best, other.name, second)
-    return f"{column} accuracy on the test pictures is {words}{spread}." + unbeaten(measured, best)
+    words = gap(first.name, best, other.name, second) + spread(measured, first, other)
+    where = place(measured, sets)
+    return f"{column} accuracy on {where} is {words}." + unbeaten(measured, best)
+
+
+def spread(measured: Measured, first: Row, other: Row) -> str:
+    """How sure a difference is: its paired interval, or the error over the draws."""
+    if ends := measured.gain(first, other, measured.main):
+        low, high = (signed(end) for end in ends)
+        sure = "" if ends[0] > 0 else ", so not surely"
+        return f" (95 % interval {low} to {high}{sure})"
+    error = paired_error(first.of(measured.main), other.of(measured.main))
+    return "" if error is None else f" (± {100 * error:.1f} over the draws)"
+
+
+def place(measured: Measured, sets: int) -> str:
+    """The test pictures; by name where the page tells of several sets."""
+    named = measured.test.get("location")
+    return "the test pictures" + (f" of {named}" if sets > 1 and named else "")
 
 
 def unbeaten(measured: Measured, best: float) -> str:

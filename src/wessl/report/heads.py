@@ -29,9 +29,10 @@ def heads(stories: Sequence[Story]) -> Markup:
             parts.append(tag("details", title, inside, open=at == 0, class_="part"))
         else:
             parts += inside
-    if len(told) < len(stories):
+    alone = [s for s in stories if several and s.group("heads").get("count") == 1]
+    if missing := [s for s in stories if not s.of_kind("diversity") and s not in alone]:
         words = "Not all were compared yet:" if told else "The heads were not compared yet:"
-        parts.append(absent(words, (_call(s) for s in stories if not s.of_kind("diversity"))))
+        parts.append(absent(words, map(_call, missing)))
     return join(parts)
 
 

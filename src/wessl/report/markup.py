@@ -101,6 +101,15 @@ def percent(share: Any, digits: int = 1) -> str:
     return MISSING if known is None else f"{number(100 * known, digits)}\N{NO-BREAK SPACE}%"
 
 
+def signed(share: float) -> str:
+    """A difference of two shares, in points.
+
+    >>> signed(0.012), signed(-0.2)
+    ('+1.2', '−20.0')
+    """
+    return f"{100 * share:+.1f}".replace("-", MINUS)
+
+
 def command(words: str) -> Markup:
     """A command to type, which selects as a whole."""
     return tag("pre", tag("code", words), class_="command")

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from wessl.report.markup import finite
 from wessl.report.repeats import groups
@@ -19,6 +20,8 @@ class Row:
     run: int | None = None
     """Which of the runs, for a run's own row; ``colour`` is its method's."""
     colour: int | None = None
+    weights: str | None = None
+    """Their digest, by which other runs know it."""
 
     def of(self, column: str) -> State:
         return part(self.results, column)
@@ -35,6 +38,23 @@ class Measured:
     test: State
     columns: list[str]
     rows: list[Row]
+    gains: list[tuple[int, State]] = field(default_factory=list)
+    """What runs keep of each other: the number of the run that was the base, and the others' gain
+    on it, with its interval."""
+
+    def gain(self, row: Row, base: Row, column: str) -> tuple[float, float] | None:
+        """The paired interval of one run's gain on another, if they were measured together."""
+        for one, other, sign in ((row, base, 1), (base, row, -1)):
+            for i, kept in self.gains:
+                if i != other.run or kept.get("weights") != one.weights or one.weights is None:
+                    continue
+                found = part(part(kept, "results"), column)
+                ends = numbers(found.get("interval"))
+                if ends is None or len(ends) != 2 or not _still(found, one, other, column):
+                    continue
+                low, high = sorted(sign * end for end in ends)
+                return low, high
+        return None
 
     @property
     def main(self) -> str:
@@ -64,23 +84,60 @@ def _measured(results: Sequence[tuple[int, State]], stories: Sequence[Story]) ->
         named = result.get("columns")
         columns |= dict.fromkeys(map(str, named) if isinstance(named, list) else ())
         for given in listed(result, "rows"):
-            row = _row(given, i, stories)
-            if any((row.name, row.results) == (old.name, old.results) for old in rows):
-                continue  # raw pixels are the same for every run
-            if row.run is None and any(row.name == old.name for old in rows):
-                row = replace(row, name=f"{row.name} ({stories[i].name})")
-            rows.append(row)
-    rows.sort(key=lambda row: row.role != "run")
+            _add(rows, _row(given, i, stories), stories[i])
     first = results[0][1]
-    return Measured(part(first, "train"), part(first, "test"), list(columns), rows)
+    gains = [(i, one) for i, result in results for one in listed(result, "differences")]
+    sides = part(first, "train"), part(first, "test")
+    return Measured(*sides, list(columns), _distinct(rows), gains)
+
+
+def _add(rows: list[Row], row: Row, story: Story) -> None:
+    """Raw pixels are the same for every run: one line, though each knows other columns of it."""
+    if row.run is not None:
+        rows.append(row)
+        return
+    for i, old in enumerate(rows):
+        if old.run is None and old.name == row.name and _agree(old, row):
+            rows[i] = replace(old, results=row.results | old.results)
+            return
+    if any(row.name == old.name for old in rows):
+        row = replace(row, name=f"{row.name} ({story.name})")
+    rows.append(row)
+
+
+def _agree(a: Row, b: Row) -> bool:
+    both = a.results.keys() & b.results.keys()
+    facts = ("accuracy", "protocol")
+    return a.weights == b.weights and all(
+        [a.of(column).get(fact) for fact in facts] == [b.of(column).get(fact) for fact in facts]
+        for column in both
+    )
+
+
+def _distinct(rows: list[Row]) -> list[Row]:
+    """Runs first; other weights that are a run's own would say everything twice."""
+    known = {row.weights for row in rows if row.role == "run"} - {None}
+    others = [row for row in rows if row.role != "run" and row.weights not in known]
+    return [row for row in rows if row.role == "run"] + others
 
 
 def _row(given: State, i: int, stories: Sequence[Story]) -> Row:
     name, role = str(given.get("name", "?")), str(given.get("role"))
+    weights = _text(given.get("weights"))
     if role != "run":
-        return Row(name, role, part(given, "results"))
+        return Row(name, role, part(given, "results"), weights=weights)
     name = stories[i].name if len(stories) > 1 else name
-    return Row(name, role, part(given, "results"), i, groups(stories)[i])
+    return Row(name, role, part(given, "results"), i, groups(stories)[i], weights)
+
+
+def _text(weights: Any) -> str | None:
+    return weights if isinstance(weights, str) else None
+
+
+def _still(found: State, one: Row, other: Row, column: str) -> bool:
+    """Whether a difference is that of the numbers that stand here: either may be newer."""
+    a, b, gain = one.accuracy(column), other.accuracy(column), finite(found.get("difference"))
+    return None not in (a, b, gain) and abs((a or 0) - (b or 0) - (gain or 0)) < 1e-9
 
 
 def transferred(stories: Sequence[Story]) -> list[Measured]:
@@ -91,8 +148,10 @@ def transferred(stories: Sequence[Story]) -> list[Measured]:
         for result in story.of_kind("transfer"):
             found = part(result, "results")
             columns |= dict.fromkeys(found)
-            rows.append(Row(story.name, "run", found, i, colour))
-    return [Measured({}, {}, list(columns), rows)] if columns else []
+            rows.append(Row(story.name, "run", found, i, colour, _text(result.get("weights"))))
+            for other in listed(result, "others"):
+                _add(rows, _row(other, i, stories), story)
+    return [Measured({}, {}, list(columns), _distinct(rows))] if columns else []
 
 
 def paired_error(a: State, b: State) -> float | None:

@@ -109,9 +109,11 @@ def key_figures(stories: Sequence[Story]) -> Markup | None:
     if len(stories) > 1:
         return None
     story, figures = stories[0], []
-    for measured in collect(stories)[:1]:
+    every = collect(stories)
+    for measured in every[:1]:
+        where = f" on {measured.test.get('location', '?')}" if len(every) > 1 else ""
         figures += [
-            (f"{measured.main} accuracy", percent(row.accuracy(measured.main)))
+            (f"{measured.main} accuracy{where}", percent(row.accuracy(measured.main)))
             for row in measured.runs
         ]
     for _, last in knn_points(story)[-1:]:

@@ -7,11 +7,18 @@ from typing import Any
 
 from wessl.report.charts import look
 from wessl.report.confusion import per_class
-from wessl.report.markup import MINUS, Markup, absent, finite, join, number, tag
-from wessl.report.measured import Measured, Row, collect, paired_error, transferred
+from wessl.report.differences import differences
+from wessl.report.intervals import ends_of, interval
+from wessl.report.markup import Markup, absent, join, number, tag
+from wessl.report.measured import Measured, Row, collect, transferred
 from wessl.report.seeds import methods, over_seeds
 from wessl.report.story import State, Story, part
 from wessl.report.words import count
+
+ELSEWHERE = (
+    "Logistic regression on all labels of each dataset, in %; beneath each, its 95 % interval over "
+    "other test pictures."
+)
 
 
 def accuracy(stories: Sequence[Story]) -> Markup:
@@ -26,7 +33,9 @@ def accuracy(stories: Sequence[Story]) -> Markup:
             singly = tag("details", title, singly, class_="part")
         parts += [places(one), over_seeds(one, repeated), singly, protocols(one)]
     elsewhere = transferred(stories)
-    parts += [join([tag("h3", "On other datasets"), table(one)]) for one in elsewhere]
+    parts += [
+        join([tag("h3", "On other datasets"), tag("p", ELSEWHERE), table(one)]) for one in elsewhere
+    ]
     parts.append(per_class(stories))
     if without:
         words = "Not measured yet." if len(without) == len(stories) else "Not all were measured."
@@ -98,22 +107,6 @@ def _cell(row: Row, column: str, scale: Scale) -> Markup:
     return tag("td", inner, interval(result), whisker(value, ends, scale, row) if ends else None)
 
 
-def ends_of(result: State) -> tuple[float, float] | None:
-    ends = result.get("interval")
-    if not isinstance(ends, list) or len(ends) != 2:
-        return None
-    low, high = (finite(end) for end in ends)
-    return None if low is None or high is None else (low, high)
-
-
-def interval(result: State) -> Markup | None:
-    """The interval as it was measured; without one, the standard error."""
-    ends, error = ends_of(result), finite(result.get("standard_error"))
-    if ends:
-        return tag("small", "\N{EN DASH}".join(number(100 * end, 1) for end in ends))
-    return None if error is None else tag("small", f"± {number(100 * error, 1)}")
-
-
 def whisker(value: float, ends: tuple[float, float], scale: Scale, row: Row) -> Markup:
     """The interval drawn on the scale of its column."""
     width = 84.0
@@ -147,35 +140,3 @@ def _plain(value: Any) -> str:
     if len(value) > 4:
         return f"{value[0]} … {value[-1]} ({len(value)} values)"
     return ", ".join(map(str, value))
-
-
-def differences(measured: Measured) -> Markup | None:
-    """Every run against the first one."""
-    base, *others = measured.runs or [Row("", "", {})]
-    if not others:
-        return None
-    body = [
-        tag("tr", tag("th", row.name, scope="row"),
-            [_difference(row, base, column) for column in measured.columns])
-        for row in others
-    ]  # fmt: skip
-    head = tag("tr", tag("th", ""), [tag("th", c, scope="col") for c in measured.columns])
-    caption = tag("caption", "Points more than ", tag("b", base.name))
-    note = tag(
-        "p",
-        "± is the standard error of the difference over the draws of labelled pictures, the same "
-        "draws for both where there are draws. It does not hold what another seed of training "
-        "would change.",
-        class_="note",
-    )
-    inside = tag("table", caption, tag("thead", head), tag("tbody", body), class_="numbers scores")
-    return join([tag("div", inside, class_="scroll"), note])
-
-
-def _difference(row: Row, base: Row, column: str) -> Markup:
-    a, b = row.accuracy(column), base.accuracy(column)
-    if a is None or b is None:
-        return tag("td", number(None))
-    words = f"{100 * (a - b):+.1f}".replace("-", MINUS)
-    error = paired_error(row.of(column), base.of(column))
-    return tag("td", words, tag("small", f"± {100 * error:.1f}") if error is not None else None)

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wessl.report.markup import MINUS, Markup, number, tag
+from wessl.report.markup import Markup, number, signed, tag
 from wessl.report.measured import Measured, Row
 from wessl.report.repeats import method_names, seed_of
 from wessl.report.story import Story
@@ -76,7 +76,7 @@ def over_seeds(measured: Measured, found: Sequence[Method]) -> Markup | None:
         tag(
             "tr",
             tag("th", f"{method.name}, more than {base.name}", scope="row"),
-            [_cell(gain(method, base, column), signed=True) for column in measured.columns],
+            [_cell(gain(method, base, column), gained=True) for column in measured.columns],
             class_="gain",
         )
         for method in found[1:]
@@ -88,9 +88,9 @@ def over_seeds(measured: Measured, found: Sequence[Method]) -> Markup | None:
     return tag("div", table, class_="scroll")
 
 
-def _cell(value: tuple[float, float | None] | None, signed: bool = False) -> Markup:
+def _cell(value: tuple[float, float | None] | None, gained: bool = False) -> Markup:
     if value is None:
         return tag("td", number(None))
     mean, error = value
-    words = f"{100 * mean:+.1f}".replace("-", MINUS) if signed else number(100 * mean, 1)
+    words = signed(mean) if gained else number(100 * mean, 1)
     return tag("td", words, None if error is None else tag("small", f"± {100 * error:.1f}"))

@@ -7,20 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from wessl import plan
 from wessl.auto import DataFacts
 from wessl.config import Config, Options, to_dict
-from wessl.data.sources import Source
-from wessl.data.transfer_sets import open_transfer_set
 from wessl.errors import UserError
-from wessl.evaluate.suite import Settings
+from wessl.evaluate.settings import Settings
 from wessl.pretrain.model import build_model
 from wessl.study.cell import Cell, Size, Study
-from wessl.study.columns import Column, check_protocols, columns
-from wessl.study.data import Data, digest, open_labelled, refuse_other_classes
+from wessl.study.columns import Column
+from wessl.study.cost import Measuring
+from wessl.study.data import Data
 from wessl.study.sizes import resolve
 from wessl.verbs import checks
 
@@ -81,6 +79,8 @@ class Planned:
     record: str
     """Name of the measurements in a run's ``results/``: one for each way to measure."""
     settings: Settings
+    measuring: Measuring | None
+    """What that takes; None where training itself is measured."""
 
     @property
     def runs(self) -> Path:
@@ -112,56 +112,16 @@ class Planned:
         )
 
 
-def plan_study(asked: Asked) -> Planned:
-    """Opens the pictures and tries every config; what cannot work is said here."""
-    cache = asked.options.get("cache")
-    device = plan.find_device(asked.options.get("device", "auto"))
-    source = open_labelled(asked.data.train, "--train", cache)
-    tested = None
-    if asked.data.test is not None:
-        tested = open_labelled(asked.data.test, "--test", cache)
-        refuse_other_classes(source, tested)
-    facts = plan.look_at(source, device)
-    protocols = asked.protocols or possible(asked.size.protocols, source, tested is not None)
-    check_protocols(protocols, tested is not None)
-    settings = Settings(draws=asked.draws or asked.size.draws)
-    digests = digest(source), None if tested is None else digest(tested)
-    measured = json.dumps([digests, dataclasses.asdict(settings)], sort_keys=True)
-    return Planned(
-        asked,
-        make_items(asked, facts, device, digests[0]),
-        columns(asked.study.kind, protocols, transfer_names(asked, source.channels)),
-        facts,
-        digests,
-        f"study-{hashlib.sha256(measured.encode()).hexdigest()[:8]}",
-        settings,
-    )
-
-
-def possible(protocols: tuple[str, ...], source: Source, has_test: bool) -> tuple[str, ...]:
-    """Those there are enough labels for."""
-    assert source.labels is not None
-    least = int(np.unique(source.labels, return_counts=True)[1].min())
-    names = [p for p in protocols if not p.endswith("-shot") or int(p[:-5]) <= least]
-    return tuple("linear-fast" if p == "linear" and not has_test else p for p in names)
-
-
-def transfer_names(asked: Asked, channels: int) -> list[str]:
-    if asked.study.kind != "transfer":
-        return []
-    if not asked.transfer:
-        raise UserError(
-            "the study transfer needs --transfer with other labelled datasets: food101:PATH, "
-            "pets:PATH, ..., or a folder with train/ and test/"
-        )
-    return [open_transfer_set(path, channels).name for path in asked.transfer]
-
-
 def make_items(asked: Asked, facts: DataFacts, device: torch.device, data: str) -> list[Item]:
     if "optim.epochs" in asked.settings or "epochs" in asked.settings:
         raise UserError("--epochs sets the length of a study's runs, so that schedules follow")
     items, timed = [], asked.study.kind == "overhead"
-    for cell in asked.study.cells(asked.size):
+    cells = asked.study.cells(asked.size)
+    names = {cell.name for cell in cells}
+    if strangers := [cell for cell in cells if cell.base not in (None, *names)]:
+        pairs = ", ".join(f"{cell.name!r} with {cell.base!r}" for cell in strangers)
+        raise ValueError(f"study {asked.study.name} compares {pairs}, which it does not have")
+    for cell in cells:
         epochs = asked.epochs
         common = dict(asked.study.common)
         if timed:

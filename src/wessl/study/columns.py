@@ -1,10 +1,8 @@
 """What is measured of every run: the columns of a study's table."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wessl.errors import UserError
 from wessl.study.cell import Kind
 from wessl.study.paper import SAME_AS
 
@@ -52,15 +50,3 @@ def columns(kind: Kind, protocols: Sequence[str], transfer: Sequence[str]) -> tu
         return tuple(Column(name) for name in (*transfer, *(("mean",) if transfer[1:] else ())))
     accuracies = tuple(Column(name) for name in protocols)
     return (*DIVERSITY, *accuracies) if kind == "diversity" else accuracies
-
-
-def check_protocols(names: Sequence[str], has_test: bool) -> None:
-    for name in names:
-        known = name in ("k-NN", "linear", "linear-fast")
-        if not known and not re.fullmatch(r"[1-9]\d*-shot|\d+(\.\d+)?%", name):
-            raise UserError(
-                f"--protocols {name!r} is unknown; choose from 1-shot (any number), 1% (any share),"
-                " k-NN, linear, linear-fast"
-            )
-    if "linear" in names and not has_test:
-        raise UserError("--protocols linear needs --test pictures of their own; or linear-fast")

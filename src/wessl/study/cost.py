@@ -1,23 +1,89 @@
 """What a study will take, said before it starts."""
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from wessl.auto import START_SECONDS, DataFacts, seconds_per_image
+from wessl.auto import FLOPS_PER_SECOND, START_SECONDS, DataFacts, seconds_per_image
 from wessl.config import Config
-from wessl.pretrain.cost import parameters
+from wessl.data.view_config import Crop, Views
+from wessl.evaluate.spelling import parse_shots
+from wessl.pretrain.cost import flops_per_image, parameters
 
 BYTES_PER_PARAMETER = 16
 """Of a checkpoint: student, teacher and AdamW's two moments in fp32."""
+MEASURE_SECONDS = {"cuda": 5.0, "cpu": 0.4}
+"""Of a run's measuring and its page however small it is; measured on the CPU, supposed else."""
+PROTOCOL_SECONDS = 0.1
+PASSES = 25
+"""Over its labels, that a logistic regression takes; measured with 10 to 100 classes."""
+STRENGTHS, FOLDS, RATES = 11, 5, 6
+COMPARED = 51_200
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """What is measured of every run, and on how many pictures."""
+
+    protocols: tuple[str, ...] = ()
+    tested: int = 0
+    classes: int = 1
+    draws: int = 30
+    linear_epochs: int = 100
+    elsewhere: int = 0
+    """Pictures of other datasets, whose classifiers are not counted."""
+    diversity: bool = False
+
+    def seconds(self, config: Config, facts: DataFacts) -> float:
+        n, once = facts.pictures, _one_look(config)
+        looks = (n + self.tested if self.protocols else 0) + self.elsewhere
+        looks += min(n, COMPARED) if self.diversity else 0
+        looks += n * self.linear_epochs * ("linear" in self.protocols)
+        flops = looks * once + sum(self._flops(name, config, n) for name in self.protocols)
+        if self.diversity:
+            pairs = math.comb(config.heads.count, 2)
+            flops += 2.0 * pairs * min(n, COMPARED) * config.heads.codes**2
+        idle = MEASURE_SECONDS[facts.device] + PROTOCOL_SECONDS * len(self.protocols)
+        return idle + flops / FLOPS_PER_SECOND[facts.device]
+
+    def _flops(self, name: str, config: Config, n: int) -> float:
+        """Of a protocol on features."""
+        dim = _width(config)
+        if name == "k-NN":
+            return 2.0 * n * (self.tested + min(n, 10_000)) * dim
+        if name.startswith("linear"):
+            return 6.0 * self.linear_epochs * n * RATES * dim * self.classes
+        shots = parse_shots(name)
+        labels = shots * self.classes if isinstance(shots, int) else shots * n
+        fits = 1 if shots == 1 else 1 + FOLDS
+        return 2.0 * PASSES * self.draws * STRENGTHS * fits * labels * dim * self.classes
+
+
+def _one_look(config: Config) -> float:
+    """Of one picture, seen once without learning."""
+    view = Views((Crop(config.encoder.image_size, 1, (1.0, 1.0), role="target"),))
+    return flops_per_image(replace(config, views=view, heads=replace(config.heads, count=0)))
+
+
+def _width(config: Config) -> int:
+    if config.encoder.kind == "conv":
+        return config.encoder.widths[-1]
+    return config.encoder.dim or {"T": 192, "S": 384, "B": 768, "L": 1024}[config.encoder.size]
 
 
 def seconds(config: Config, facts: DataFacts) -> float:
-    """Of one training alone on its device, or on one core; measuring not counted."""
+    """Of one training alone on its device, or on one core."""
     images = config.optim.epochs * facts.pictures
     return START_SECONDS[facts.device] + images * seconds_per_image(config, facts.device)
 
 
-def total(configs: Iterable[Config], facts: DataFacts, devices: int) -> tuple[float, float]:
-    """Seconds on so many devices, and bytes on disk."""
+def total(
+    configs: Iterable[Config], facts: DataFacts, devices: int, measuring: Measuring | None
+) -> tuple[float, float]:
+    """Seconds on so many devices, and bytes on disk; without ``measuring``, of training alone."""
     known = list(configs)
-    work = sum(seconds(config, facts) for config in known) / max(1, min(devices, len(known)))
-    return work, sum(BYTES_PER_PARAMETER * parameters(config) for config in known)
+    work = sum(seconds(config, facts) for config in known)
+    if measuring is not None:
+        work += sum(measuring.seconds(config, facts) for config in known)
+    size = sum(BYTES_PER_PARAMETER * parameters(config) for config in known)
+    return work / max(1, min(devices, len(known))), size

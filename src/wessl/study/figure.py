@@ -116,14 +116,18 @@ def panels(table: State, wide: float, high: float, share_y: bool) -> tuple[Any, 
 
 def title(axis: Any, table: State, column: State) -> None:
     """The column, and the level from which gains are counted, where there is only one."""
-    bases = {row["base"] for row in table["rows"]} - {None}
-    words = column["name"]
-    if len(bases) == 1:
-        (row,) = [row for row in table["rows"] if row["name"] in bases]
-        mean = row["results"][column["name"]]["mean"]
+    found, words = bases(table), column["name"]
+    levels = [row for row in table["rows"] if row["name"] in found]
+    if len(levels) == 1:
+        mean = levels[0]["results"][column["name"]]["mean"]
         if mean is not None:
             words += f"  (base {mean:.{column['digits']}f}{_unit(column)})"
     axis.set_title(words)
+
+
+def bases(table: State) -> set[str]:
+    """The names of the rows that others are compared with, whatever they are called."""
+    return {row["base"] for row in table["rows"] if row["base"] is not None}
 
 
 def _unit(column: State) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from wessl.study.figure import COLOURS, INK, SOFT, gain_label, gains, panels, title
+from wessl.study.figure import COLOURS, INK, SOFT, bases, gain_label, gains, panels, title
 
 State = dict[str, Any]
 
@@ -17,14 +17,15 @@ def categories(table: State) -> Any:
             dot(axis, place, row, column)
         title(axis, table, column)
         axis.set_xlabel(gain_label(column))
-        axis.set_yticks(range(len(rows)), [label(row) for row in rows], color=INK)
+        axis.set_yticks(range(len(rows)), [label(row, table) for row in rows], color=INK)
         axis.set_ylim(-0.6, len(rows) - 0.4)
         axis.tick_params(axis="y", length=0)
     return figure
 
 
-def label(row: State) -> str:
-    return row["name"] if row["base"] or row["name"] == "base" else f"{row['name']} (base)"
+def label(row: State, table: State) -> str:
+    known = row["name"] not in bases(table) or "base" in row["name"]
+    return row["name"] if known else f"{row['name']} (base)"
 
 
 def dot(axis: Any, place: int, row: State, column: State) -> None:

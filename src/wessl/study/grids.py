@@ -6,7 +6,6 @@ Ensembles start from ``dino-star-ent`` or ``msn-star-ent`` and one head from ``d
 
 from typing import Any
 
-from wessl.ensemble.weighting import SCHEMES
 from wessl.study import paper
 from wessl.study.cell import Cell, Share, Size
 
@@ -54,6 +53,8 @@ def prob_variants(size: Size) -> list[Cell]:
 
 
 def weightings(size: Size) -> list[Cell]:
+    from wessl.ensemble.weighting import SCHEMES  # torch; the names of the studies need none
+
     return [base(), *(ensemble(name, name) for name in SCHEMES)]
 
 

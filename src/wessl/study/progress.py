@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wessl.auto import duration
+from wessl.data.pictures import gigabytes
 from wessl.run import Run
 from wessl.study import cost
 from wessl.study.asked import Item, Planned
@@ -37,7 +38,8 @@ class Work:
             for item in planned.items
         }
         left = {folder: run for folder, run in every.items() if not finished(planned, folder)}
-        failed = {f: run for f, run in left.items() if read_failure(f) is not None}
+        # What a user was told to mend is tried again without asking.
+        failed = {f: run for f, run in left.items() if (read_failure(f) or {}).get("retry", False)}
         todo = {f: run for f, run in left.items() if retry or f not in failed}
         return cls(every, {} if retry else failed, todo)
 
@@ -57,7 +59,7 @@ def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
     ]
     done = len(work.every) - len(work.failed) - len(work.todo)
     if done:
-        lines.append(f"{done} are finished already")
+        lines.append(f"{done} {'is' if done == 1 else 'are'} finished already")
     if work.failed:
         lines.append(f"{len(work.failed)} failed before; --retry tries again:")
         lines += [f"  {name(run)}: {first_line(folder)}" for folder, run in work.failed.items()]
@@ -65,12 +67,13 @@ def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
         on_cpu = slots[0].device == "cpu"
         devices = len(slots) if on_cpu else len({slot.device for slot in slots})
         configs = [item.config for item, _ in work.todo.values()]
-        seconds, size = cost.total(configs, planned.facts, devices)
-        disk = "" if asked.slim else f" and {size / 1e9:.1f} GB on disk"
+        seconds, size = cost.total(configs, planned.facts, devices, planned.measuring)
+        what = "training" if planned.measuring is None else "training and measuring"
+        disk = "" if asked.slim else f"; {gigabytes(size)} on disk"
         at_once = min(len(slots), len(work.todo))
         lines.append(
             f"{len(work.todo)} to do, {at_once} at a time: roughly {duration(seconds)} of "
-            f"training{disk}"
+            f"{what}{disk}"
         )
     return "\n".join(lines)
 

@@ -29,13 +29,20 @@ def failure_note(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.failed.json")
 
 
+def in_words(error: Exception | str) -> str:
+    """What a user reads: the name of an error of ours says nothing to them."""
+    return str(error) if isinstance(error, (UserError, str)) else repr(error)
+
+
 def note_failure(folder: Path, error: Exception | str) -> None:
+    """``retry``: it is nobody's mistake, so the next study leaves the run alone unless asked."""
     diverged = isinstance(error, Failure) and "NaN or infinite" in str(error)
-    words = str(error) if isinstance(error, (UserError, str)) else repr(error)
+    retry = not isinstance(error, UserError) or isinstance(error, Failure)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    write_json(failure_note(folder), dict(format=1, error=words, diverged=diverged))
+    note = dict(format=1, error=in_words(error), diverged=diverged, retry=retry)
+    write_json(failure_note(folder), note)
 
 
 def read_failure(folder: Path) -> State | None:
     note = failure_note(folder)
-    return json.loads(note.read_text()) if note.exists() else None
+    return dict(retry=True) | json.loads(note.read_text()) if note.exists() else None

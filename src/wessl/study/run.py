@@ -1,6 +1,5 @@
 """``run_study``: from a study's name to its table and figure."""
 
-import difflib
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,16 +7,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from wessl.errors import UserError
+from wessl.evaluate.spelling import settle_all
 from wessl.files import write_json, write_whole
 from wessl.study import terminal
-from wessl.study.asked import Asked, Planned, plan_study
+from wessl.study.asked import Asked, Planned
 from wessl.study.data import find_data
 from wessl.study.figure import draw
+from wessl.study.planning import plan_study
 from wessl.study.progress import Progress, Say, Work, announce
 from wessl.study.runner import Runner, Slot
 from wessl.study.sizes import SIZES
 from wessl.study.slots import make_slots
-from wessl.study.studies import STUDIES
+from wessl.study.studies import STUDIES, known
 from wessl.study.table import build
 from wessl.study.text import comma_separated, markdown
 
@@ -57,23 +58,27 @@ def run_study(
         found["rows"][-1]["results"]["1-shot"]["difference"]
     """
     study, sized = known("study", name, STUDIES), known("--size", size, SIZES)
-    options = dict(device=device, cache=cache, compile=compile, keep=1)
     asked = Asked(
         study=study,
         size=sized,
         data=find_data(text(data), text(train), text(test), size),
         out=Path(out if out is not None else Path("studies") / name),
         seeds=as_seeds(sized.seeds if seeds is None else seeds),
-        protocols=tuple(protocols),
+        protocols=settle_all(tuple(protocols)),
         transfer=tuple(str(path) for path in transfer),
         epochs=epochs,
         settings=dict(settings or {}),
-        options=options,
+        options=dict(device=device, cache=cache, compile=compile, keep=1),
         draws=draws,
         slim=slim,
         command=command(),
     )
     slots = make_slots(device, parallel, per_device, alone=study.kind == "overhead")
+    return answer(asked, slots, retry, quiet)
+
+
+def answer(asked: Asked, slots: list[Slot], retry: bool, quiet: bool) -> State:
+    """Plan, runs, table, figure."""
     planned = plan_study(asked)
     carry_out(planned, slots, retry, (lambda _: None) if quiet else terminal.say)
     table = build(planned)
@@ -104,13 +109,6 @@ def write(table: State, out: Path) -> None:
 
 def write_text(path: Path, words: str) -> None:
     write_whole(path, lambda temporary: temporary.write_text(words, encoding="utf-8"))
-
-
-def known(what: str, name: str, all_of: Mapping[str, Any]) -> Any:
-    if name in all_of:
-        return all_of[name]
-    near = difflib.get_close_matches(name, all_of, 1, cutoff=0)[0]
-    raise UserError(f"{what} {name!r} is unknown; did you mean {near!r}? See `wessl study list`")
 
 
 def as_seeds(asked: int | Sequence[int]) -> tuple[int, ...]:

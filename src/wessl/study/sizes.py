@@ -175,4 +175,7 @@ def _views(family: str, star: Views) -> Views:
     if not small:
         return star
     sizes = star.crops[0].size, small[0].size, sum(crop.count for crop in small)
-    return dino_views(*sizes, local_area=(0.05, 0.25)) if family == "dino" else msn_views(*sizes)
+    blur = star.crops[0].photometric.blur_sigma
+    if family == "msn":
+        return msn_views(*sizes, blur_sigma=blur)
+    return dino_views(*sizes, local_area=(0.05, 0.25), blur_sigma=blur)

@@ -1,5 +1,10 @@
 """The named studies."""
 
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from wessl.errors import UserError
 from wessl.study import grids, main_tables, paper
 from wessl.study.cell import Axis, Study
 
@@ -136,3 +141,10 @@ _ALL = (
     ),
 )
 STUDIES = {study.name: study for study in _ALL}
+
+
+def known(what: str, name: str, all_of: Mapping[str, Any]) -> Any:
+    if name in all_of:
+        return all_of[name]
+    near = difflib.get_close_matches(name, all_of, 1, cutoff=0)[0]
+    raise UserError(f"{what} {name!r} is unknown; did you mean {near!r}? See `wessl study list`")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from wessl._version import versions
 from wessl.config import differences, to_dict
 from wessl.run import Run
 from wessl.study.asked import Item, Planned
@@ -10,7 +11,6 @@ from wessl.study.columns import Column
 from wessl.study.intervals import Seeds, paired, summary
 from wessl.study.paper import Number, Row
 from wessl.study.record import read_failure, read_measured
-from wessl.verbs.header import versions
 
 State = dict[str, Any]
 Values = dict[str, dict[str, dict[int, float]]]
@@ -45,7 +45,7 @@ def build(planned: Planned) -> State:
             for series, numbers in study.best_of.items()
         ],
         command=asked.command,
-        versions=versions(),
+        versions=versions("torch"),
     )
 
 
@@ -72,7 +72,7 @@ def describe(column: Column) -> State:
 
 
 def make_row(planned: Planned, item: Item, items: dict[str, Item], values: Values) -> State:
-    first = None if item.cell.base in (None, item.cell.name) else items[item.cell.base or ""]
+    first = base_of(item, items)
     own = values[item.cell.name]
     results = {}
     for column in planned.columns:
@@ -93,6 +93,12 @@ def make_row(planned: Planned, item: Item, items: dict[str, Item], values: Value
         results=results,
         **of_runs(planned, item),
     )
+
+
+def base_of(item: Item, items: dict[str, Item]) -> Item | None:
+    """The cell it is compared with; a base is compared with nothing."""
+    name = item.cell.base
+    return None if name is None or name == item.cell.name else items[name]
 
 
 def make_result(own: Seeds, reference: Seeds, column: Column) -> State:

@@ -53,7 +53,7 @@ def print_table(found: State) -> None:
                 shift = result["paper_difference"]
                 words = "" if shift is None else f" ({shift:+.1f})"
                 printed = plus_minus(result["paper"] | dict(sd=None), column["digits"])
-                lines.append(f"[dim italic]{printed}{words}[/]")
+                lines.append(f"[dim italic]paper {printed}{words}[/]")
             cells.append("\n".join(lines))
         table.add_row(row["name"], *cells, end_section=True)
     console = Console(highlight=False)

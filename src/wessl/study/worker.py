@@ -23,6 +23,7 @@ def main() -> None:
     busy = threading.Event()
     threading.Thread(target=listen, args=(jobs, busy), daemon=True).start()
     from wessl.study.measure import carry_out
+    from wessl.study.record import in_words
 
     for job in iter(jobs.get, None):
         busy.set()
@@ -31,7 +32,7 @@ def main() -> None:
         try:
             carry_out(job)
         except Exception as error:
-            answer = f"{type(error).__name__}: {error}"
+            answer = in_words(error)
         busy.clear()
         print(json.dumps(dict(error=answer)), file=answers, flush=True)
 

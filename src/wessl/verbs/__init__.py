@@ -1,4 +1,4 @@
-"""One file a verb: the function behind ``wessl.VERB(...)``, and ``command`` for the command line.
+"""One file a verb: the function behind ``wessl.VERB(...)``, and ``command`` for what was asked.
 
 They wire the rooms together; nothing in a room knows of them.
 """

@@ -13,8 +13,9 @@ from wessl.data.sources import Source
 from wessl.errors import UserError
 from wessl.pretrain import cost
 from wessl.pretrain.console import Console
+from wessl.pretrain.parallel import ALONE, Team
 from wessl.pretrain.trainer import Trainer
-from wessl.run import Run, read_weights
+from wessl.run import Run
 from wessl.verbs import checks
 
 
@@ -40,6 +41,7 @@ def build_trainer(
     device: torch.device,
     normalisation: tuple[list[float], list[float]],
     init: dict[str, Tensor] | None,
+    team: Team = ALONE,
 ) -> Trainer:
     """With its first batch tried: a folder full of broken pictures shows here."""
     if device.type == "cuda":  # TF32 for what autocast leaves in fp32
@@ -49,13 +51,14 @@ def build_trainer(
         config.optim.batch_size,
         config.seed,
         device,
-        share=checks.share_for_pictures(config, device),
+        share=checks.share_for_pictures(config, device, team.world),
         short_side=config.short_side,
         workers=options.workers,
         max_bad=options.max_bad,
+        part=team.part,
     )
     try:
-        trainer = Trainer(config, options, loader, normalisation, init)
+        trainer = Trainer(config, options, loader, normalisation, init, team)
         with contextlib.closing(loader.batches(0)) as batches:
             trainer.prepare(*next(batches))
     except UserError:
@@ -89,15 +92,3 @@ def say_resumed(trainer: Trainer, out: str | Path, console: Console) -> None:
     at = f"step {trainer.step} of {trainer.steps}"
     going = trainer.step < trainer.steps
     console.say(f"resuming {out} at {at}" if going else f"{out} is finished: {at}")
-
-
-def load_init(path: str | None) -> tuple[dict[str, Tensor] | None, str | None]:
-    """The weights to start from, and in words what of the file is among them and what is not."""
-    if path is None:
-        return None, None
-    place = Path(path)
-    weights, about = Run(place).load_encoder() if place.is_dir() else read_weights(place)
-    left = [f"{name} ({why})" for name, why in about.get("left_out", {}).items()]
-    words = f"; not used: {', '.join(left[:5])}" if left else ", all there are"
-    more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-    return weights, f"starting from {len(weights)} tensors of {path}{words}{more}"

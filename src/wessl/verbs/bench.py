@@ -1,19 +1,19 @@
 """``wessl.bench`` and ``wessl bench``: how fast this machine does our work."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.console import Console
 
 from wessl.bench import record
 from wessl.bench.suite import measure_all
 from wessl.bench.table import compared_lines, measured_lines
+from wessl.commands.bench import Bench
+from wessl.devices import has_bf16
 from wessl.errors import Failure
 from wessl.files import write_json
-from wessl.plan import find_device, has_bf16
+from wessl.plan import find_device
 
 
 def bench(
@@ -58,21 +58,5 @@ def bench(
     return found
 
 
-def command(words: list[str]) -> None:
-    @dataclass(frozen=True)
-    class Bench:
-        """Measure training steps, views, loader and few-shot sweep on this machine.
-
-        Each stands beside the straightforward way of doing the same; a ratio of 2 is twice as fast.
-        """
-
-        device: str = "auto"
-        """cpu, cuda, cuda:1 ...; auto takes a GPU when there is one."""
-        json: str | None = None
-        """File to write every number to."""
-        compare: str | None = None
-        """Such a file of an earlier time: prints each number's ratio to it, marks 5 % worse."""
-        quick: bool = False
-        """Small sizes, seconds instead of minutes: to see that it works, not how fast."""
-
-    bench(**vars(tyro.cli(Bench, args=words, prog="wessl bench")))
+def command(asked: Bench) -> None:
+    bench(**vars(asked))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wessl.config import Config, Options, check_ranges
 from wessl.data.cache import Batch
-from wessl.data.loader import check_batch
+from wessl.data.loader import check_batch, check_parts
 from wessl.data.memory import available_memory
 from wessl.data.pictures import gigabytes
 from wessl.data.sources import Source
@@ -20,28 +20,35 @@ from wessl.errors import Failure, UserError
 from wessl.pretrain import cost
 from wessl.pretrain.batch import check_views, prepare
 from wessl.pretrain.console import Console
-from wessl.pretrain.model import build_model
-from wessl.pretrain.trainer import refuse_misfit
+from wessl.pretrain.model import build_model, refuse_misfit
+from wessl.track.report import refuse_missing
 
 FEW_STEPS = 100
 """Below it an encoder hardly differs from a random one."""
 
 
 def check(
-    config: Config, options: Options, pictures: int, init: dict[str, Tensor] | None = None
+    config: Config,
+    options: Options,
+    pictures: int,
+    init: dict[str, Tensor] | None = None,
+    processes: int = 1,
 ) -> None:
     """Every setting, alone and together."""
     check_ranges(options)
     check_ranges(config)
+    refuse_missing(options.track)
     if config.loss.weighting not in SCHEMES:
         raise UserError(
             f"--loss.weighting {config.loss.weighting!r} is unknown; choose {', '.join(SCHEMES)}"
         )
     check_batch(config.optim.batch_size, pictures)
-    if config.optim.batch_size % config.optim.accumulate:
+    check_parts(config.optim.batch_size, processes)
+    if config.optim.batch_size // processes % config.optim.accumulate:
+        of_process = f" / {processes} processes" if processes > 1 else ""
         raise UserError(
             f"--optim.accumulate {config.optim.accumulate} does not divide "
-            f"--optim.batch-size {config.optim.batch_size}"
+            f"--optim.batch-size {config.optim.batch_size}{of_process}"
         )
     for crop in config.views.crops:
         if config.encoder.kind == "vit" and crop.size < config.encoder.patch_size:
@@ -79,7 +86,9 @@ def refuse_unwritable(out: Path) -> None:
         raise UserError(f"--out {out}: you may not write in {there}")
 
 
-def warn(config: Config, source: Source, device: torch.device, console: Console) -> None:
+def warn(
+    config: Config, source: Source, device: torch.device, console: Console, processes: int = 1
+) -> None:
     """What will work, but not as well as it might."""
     steps = round(config.optim.epochs * (len(source) // config.optim.batch_size))
     if steps < FEW_STEPS:
@@ -98,17 +107,25 @@ def warn(config: Config, source: Source, device: torch.device, console: Console)
         )
     if config.optim.accumulate > 1 and config.loss.me_max > 0:
         console.say("note: with --optim.accumulate, ME-MAX is over each part, not the whole batch")
-    need, memory = cost.peak_bytes(config), available_memory(device)
+    need, memory = cost.peak_bytes(of_process(config, processes)), available_memory(device)
     there = f"{gigabytes(memory)} free on {device}"
     console.say(f"memory: a step takes about {gigabytes(need)} (estimate); {there}")
     if need > memory:
         console.say(f"warning: that may not fit; {remedy(config, memory)}")
 
 
-def share_for_pictures(config: Config, device: torch.device) -> float:
+def of_process(config: Config, processes: int) -> Config:
+    """The config with one process's part of the batch, to estimate what it takes."""
+    optim = replace(config.optim, batch_size=config.optim.batch_size // processes)
+    return replace(config, optim=optim)
+
+
+def share_for_pictures(config: Config, device: torch.device, processes: int = 1) -> float:
     """The part of a device's free memory that a step leaves to pictures; never all of it."""
     memory = available_memory(device)
-    return min(0.6, max(0.0, 0.9 - cost.peak_bytes(config) / max(1, memory)))
+    need = cost.peak_bytes(of_process(config, processes))
+    share = min(0.6, max(0.0, 0.9 - need / max(1, memory)))
+    return share if device.type == "cuda" else share / processes
 
 
 @contextlib.contextmanager

@@ -4,21 +4,21 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
 import torch
-import tyro
 from torch import Tensor
 
+from wessl.commands.classify import Classify
 from wessl.data.sources import Source, cache_directory
 from wessl.errors import UserError
 from wessl.evaluate.progress import bar
+from wessl.export.choices import Read
 from wessl.export.classify import Classifier, fit, unit
 from wessl.export.embed import Embedded, embed_into, key_of
 from wessl.export.files import check_out, writable, write_csv
 from wessl.export.labels import Labels, check_readable, read_labels
-from wessl.export.stream import Look, Read
+from wessl.export.stream import Look
 from wessl.export.worth import Rows, margins, typical, undecided
 from wessl.run import Run
 from wessl.verbs.classify_words import in_words
@@ -184,36 +184,7 @@ def _rows(found: Classified) -> Iterator[Sequence[object]]:
         yield path, label, f"{sure:.4f}", second, f"{less:.4f}", rank.get(row, "")
 
 
-def command(words: list[str]) -> None:
-    @dataclass(frozen=True)
-    class Classify:
-        """Guess the label of every other picture from a handful of labelled ones."""
-
-        run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-        """A run folder, or a weights file."""
-        data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-        """A folder of pictures, a text file of paths, an .npz, or builtin://digits."""
-        labels: str
-        """A csv of path,label, a folder of class folders, or other DATA with labels."""
-        out: Annotated[str, tyro.conf.arg(aliases=["-o"])]
-        """The csv to write: path, label, confidence, the second guess, what to label next."""
-        classes: tuple[str, ...] = ()
-        """All classes there are: another label is then refused, and a class without one."""
-        suggest: int = 10
-        """How many pictures to name as most worth a label."""
-        reading: Read = "cls"
-        """The [CLS] token, the mean patch token, or both joined."""
-        device: str = "auto"
-        """auto (a GPU if there is one), cpu, cuda or cuda:1."""
-        batch_size: int = 256
-        """Pictures through the encoder at once."""
-        workers: int | None = None
-        """Processes that decode pictures; default: one a core, at most 16."""
-        cache: str | None = None
-        """Where the listing of a large folder is kept."""
-
-    asked = tyro.cli(Classify, args=words, prog="wessl classify")
-    settings: dict[str, Any] = dict(vars(asked))
-    found = classify(**settings, quiet=False)
+def command(asked: Classify) -> None:
+    found = classify(**vars(asked), quiet=False)
     print(found.summary)
     print(f"\nall {len(found.paths):,} guesses: {asked.out}")

@@ -10,15 +10,12 @@ import os
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Annotated
-
-import tyro
 
 from wessl.cli import VERBS
-from wessl.ensemble.weighting import SCHEMES
+from wessl.commands.completion import SHELLS, Completion, Shell
 from wessl.recipes import FAMILIES, names
 from wessl.study.studies import STUDIES
-from wessl.verbs.completion_scripts import SHELLS, Shell, Verb, write
+from wessl.verbs.completion_scripts import Verb, write
 
 _FLAG = re.compile(r"(?:^|, )(--?[A-Za-z][\w.-]*)")
 _CHOICES = re.compile(r"\{([^{}]*)\}(?!\|)")  # {None}|INT is no closed list
@@ -36,7 +33,7 @@ def flags_of(verb: str) -> dict[str, tuple[str, ...]]:
     >>> flags_of("pretrain")["--decode"]
     ('auto', 'once', 'stream')
     """
-    flags: dict[str, tuple[str, ...]] = {}
+    flags: dict[str, tuple[str, ...]] = {_EVERY[verb]: ()} if verb in _EVERY else {}
     for line in help_of(verb).splitlines():
         head = line.strip("│ ").partition("  ")[0]  # flags and values, without what they mean
         if not head.startswith("-"):
@@ -52,7 +49,7 @@ def help_of(verb: str) -> str:
     """What ``wessl VERB --help`` prints in one column, wide enough that no flag is broken."""
     said = io.StringIO()
     with _wide(), contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        import_module(f"wessl.verbs.{verb}").command(["--help"])
+        import_module(f"wessl.commands.{verb}").parse([_EVERY.get(verb, "--help")])
     return re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue())
 
 
@@ -74,29 +71,20 @@ def script(shell: Shell) -> str:
     return write(shell, verbs())
 
 
+# By name and not from the ensemble, which imports torch: a shell waits for this at its start.
+WEIGHTINGS = (
+    "unif", "unif-all", "prob", "prob-te", "prob-max", "prob-max-te", "ent", "ent-st", "kl", "var",
+)  # fmt: skip
+_EVERY = {"pretrain": "--help-all"}
+"""Of a verb with more flags than its ``--help`` tells, what tells all."""
 _VALUES: dict[str, tuple[str, ...]] = {
     "--recipe": ("auto", *FAMILIES, *names()),
-    "--loss.weighting": tuple(SCHEMES),
+    "--loss.weighting": WEIGHTINGS,
     "--device": ("auto", "cpu", "cuda"),
 }
 """Of flags whose help names no closed list."""
 _WORDS: dict[str, tuple[str, ...]] = {"study": ("list", *STUDIES), "completion": SHELLS}
 
 
-def command(words: list[str]) -> None:
-    def parse(
-        shell: Annotated[Shell, tyro.conf.Positional, tyro.conf.arg(metavar="bash|zsh|fish")],
-    ) -> None:
-        """Print a script with which a shell completes verbs, flags, values and file names.
-
-        For bash, `source <(wessl completion bash)` in ~/.bashrc; for zsh the same with zsh, after
-        compinit, in ~/.zshrc; for fish, `wessl completion fish >
-        ~/.config/fish/completions/wessl.fish`. A file that keeps the script starts the shell
-        sooner; write it again after an update.
-
-        Args:
-            shell: bash, zsh or fish.
-        """
-        print(script(shell), end="")
-
-    tyro.cli(parse, args=words, prog="wessl completion")
+def command(asked: Completion) -> None:
+    print(script(asked.shell), end="")

@@ -3,12 +3,9 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from wessl.commands.completion import SHELLS, Shell
 from wessl.errors import UserError
-
-Shell = Literal["bash", "zsh", "fish"]
-SHELLS: tuple[Shell, ...] = ("bash", "zsh", "fish")
 
 
 @dataclass(frozen=True)

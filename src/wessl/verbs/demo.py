@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import tyro
 
+from wessl.commands.demo import Demo
 from wessl.run import Run
 from wessl.verbs.evaluate import evaluate
 from wessl.verbs.pretrain import pretrain
@@ -39,14 +39,6 @@ def demo(
 
     Trains one head and sixteen from several seeds, and compares them with raw pixels and an
     untrained encoder on 500 other digits. Run it again to see the table at once.
-
-    Args:
-        out: Folder for the runs.
-        epochs: Passes over the pictures.
-        seeds: How often each method is trained.
-        draws: How often the few labelled pictures are drawn.
-        head_width: Numbers in which a head describes a picture. Narrow heads make one head
-            short of room, and sixteen not; of 64, one is nearly as good on digits as sixteen.
     """
     began = time.perf_counter()
     runs = train_all(Path(out), epochs, seeds, head_width)
@@ -177,5 +169,5 @@ def gain(results: list[Results], base: list[Results], column: str) -> str:
     return f"{mean} ± {statistics.stdev(gains) / math.sqrt(len(gains)):.1f}"
 
 
-def command(words: list[str]) -> None:
-    tyro.cli(demo, args=words, prog="wessl demo")
+def command(asked: Demo) -> None:
+    demo(**vars(asked))

@@ -2,36 +2,29 @@
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import torch
-import tyro
 from torch import Tensor
 
-from wessl import plan
+from wessl.analyse.assignments import Assignments
 from wessl.analyse.diversity import Diversity
-from wessl.analyse.measure import measure
+from wessl.analyse.measure import summarise
 from wessl.analyse.record import record
+from wessl.commands.diversity import PICTURES
+from wessl.commands.diversity import Diversity as Asked
 from wessl.config import Config, from_dict
-from wessl.data.cache import PictureCache, build_cache
-from wessl.data.pictures import Pictures
 from wessl.data.sources import open_source
 from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder
-from wessl.evaluate.gallery import thumbnail
 from wessl.evaluate.knn import full_precision
 from wessl.pretrain.console import Console
-from wessl.pretrain.model import Model, build_model
+from wessl.pretrain.model import Model
+from wessl.pretrain.parallel import Team
 from wessl.run import Run, describe_encoder
-from wessl.verbs.header import describe_data
-
-PICTURES = 51_200
-"""As many as in the paper."""
-SEED = 0
-GROUP = 4
-"""Batches of the encoder that are assigned to codes at once: large products are quicker."""
+from wessl.verbs.diversity_inputs import GROUP, Sample, assignments, load_teacher, open_sample
+from wessl.verbs.sharing import is_first, sharing
 
 
 def diversity(
@@ -49,7 +42,7 @@ def diversity(
     ``data`` is anything ``wessl.pretrain`` takes; of more than ``pictures`` a fixed random sample
     is taken. The teacher is the run's newest, as a plain softmax at the final temperature, on
     centre crops. ``out`` is another run folder to write to; ``cache`` where decoded pictures are
-    kept::
+    kept. Processes that ``torchrun`` started share the pictures out, and the first writes::
 
         found = wessl.diversity("runs/photos", "photos/")
         print(found.score, found.summary)      # 0: all heads are copies; 1: nothing in common
@@ -57,74 +50,62 @@ def diversity(
     run = run if isinstance(run, Run) else Run(run)
     if pictures < 2:
         raise UserError(f"--pictures {pictures}: at least 2 are needed to compare anything")
-    where = plan.find_device(device)
-    header = run.read_config()
-    config = from_dict(Config, header["config"])
-    with contextlib.closing(Console(quiet)) as console:
-        teacher, step = load_teacher(run, config, where, console)
-        source = open_source(data, config.channels, cache)
-        kept = build_cache(source, config.short_side, cache, progress=console.decoding)
-    chosen = sample(len(kept), pictures)
-    look = TrainedEncoder(teacher.encoder, describe_encoder(config, **header["normalisation"]))
+    with sharing(device) as (team, where):
+        quiet = quiet or not team.first
+        header = run.read_config()
+        config = from_dict(Config, header["config"])
+        with contextlib.closing(Console(quiet)) as console:
+            teacher, step = team.together(lambda: load_teacher(run, config, where, console))
+            source = team.together(lambda: open_source(data, config.channels, cache))
+            short = config.short_side
+            seen = team.in_turn(
+                lambda: open_sample(source, pictures, short, cache, console.decoding)
+            )
+        look = TrainedEncoder(teacher.encoder, describe_encoder(config, **header["normalisation"]))
+        found = compare(teacher, look, seen, config, batch_size, team, quiet)
+        about = dict(path=str(run.path), step=step, weighting=config.loss.weighting)
+        if team.first:
+            keep(found, seen, config, about, run if out is None else Run(out))
+        return found
+
+
+def compare(
+    teacher: Model,
+    look: TrainedEncoder,
+    seen: Sample,
+    config: Config,
+    batch_size: int,
+    team: Team,
+    quiet: bool,
+) -> Diversity:
+    """Each process assigns its part of the pictures; the first compares what all found."""
+    rows = seen.rows.tensor_split(team.world)[team.rank]
     temperature = config.loss.teacher_temperature
-    batches = assignments(teacher, look, kept, chosen, temperature, batch_size)
-    groups = math.ceil(len(chosen) / (GROUP * batch_size))
-    with full_precision(where):
-        found = measure(progress(batches, groups, quiet), chosen)
+    batches = assignments(teacher, look, seen.cache, rows, temperature, batch_size)
+    groups = math.ceil(len(rows) / (GROUP * batch_size))
+    given = Assignments(config.heads.count, config.heads.codes, look.device)
+    with full_precision(look.device):
+        for batch_mnc in progress(batches, groups, quiet):
+            given.add(batch_mnc)
+        if team.group is not None:
+            given.join(team.group)
+        return team.first_does(lambda: summarise(given, seen.numbers))
+
+
+def keep(found: Diversity, seen: Sample, config: Config, about: dict[str, Any], home: Run) -> None:
     result = record(found)
-    home = run if out is None else Run(out)
     home.path.mkdir(parents=True, exist_ok=True)
     home.save_result(
         "diversity",
         result
         | dict(
-            gallery=listed(result, kept),
-            temperature=temperature,
+            gallery=seen.gallery(result),
+            temperature=config.loss.teacher_temperature,
             teacher="plain softmax of the teacher's cosines at its final temperature, centre crop",
-            data=describe_data(Pictures(source, config.short_side, kept))
-            | dict(sampled=len(chosen), seed=SEED),
-            run=dict(path=str(run.path), step=step, weighting=config.loss.weighting),
+            data=seen.describe(config.short_side),
+            run=about,
         ),
     )
-    return found
-
-
-def load_teacher(
-    run: Run, config: Config, device: torch.device, console: Console
-) -> tuple[Model, int]:
-    """The newest teacher with its heads, which only a checkpoint holds."""
-    state = run.load_checkpoint(say=console.say)
-    if state is None:
-        raise UserError(
-            f"{run.path} has no whole checkpoint, and the heads are kept nowhere else; "
-            "run `wessl pretrain` on it, or give a run that still has its checkpoints/"
-        )
-    teacher = build_model(config)
-    teacher.load_state_dict(state["teacher"])
-    return teacher.to(device).eval().requires_grad_(False), state["step"]
-
-
-def sample(count: int, most: int) -> Tensor:
-    """A random choice, the same each time, in the order in which the pictures lie."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(SEED))
-    return order[:most].sort().values
-
-
-@torch.no_grad()
-def assignments(
-    teacher: Model,
-    look: TrainedEncoder,
-    cache: PictureCache,
-    chosen: Tensor,
-    temperature: float,
-    batch_size: int,
-) -> Iterator[Tensor]:
-    """Probabilities ``(m, n, c)``: the encoder on small batches, the heads on a few together."""
-    device = next(teacher.parameters()).device
-    for group in chosen.split(GROUP * batch_size):
-        parts = [cache.batch(part).map(lambda x: x.to(device)) for part in group.split(batch_size)]
-        representations = torch.cat([look.cls(look.prepare(part)) for part in parts])
-        yield (teacher.heads(representations) / temperature).softmax(-1)
 
 
 def progress(batches: Iterable[Tensor], count: int, quiet: bool) -> Iterable[Tensor]:
@@ -132,15 +113,6 @@ def progress(batches: Iterable[Tensor], count: int, quiet: bool) -> Iterable[Ten
     from rich.progress import track
 
     return track(batches, "assigning pictures", count, console=Terminal(stderr=True), disable=quiet)
-
-
-def listed(result: dict[str, Any], cache: PictureCache) -> dict[str, dict[str, str]]:
-    """Every picture the result lists: its name, and itself in small."""
-    lists = [result["disagreed"], *(head["sure"] for head in result["per_head"])]
-    numbers = sorted({entry["index"] for entries in lists for entry in entries})
-    return {
-        str(i): dict(name=cache.names[i], thumbnail=thumbnail(cache.picture(i))) for i in numbers
-    }
 
 
 def print_table(found: Diversity) -> None:
@@ -176,26 +148,8 @@ def print_table(found: Diversity) -> None:
     terminal.print(found.summary, markup=False)
 
 
-def command(words: list[str]) -> None:
-    def parse(
-        run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-        data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
-        pictures: int = PICTURES,
-        device: str = "auto",
-        out: str | None = None,
-        cache: str | None = None,
-    ) -> None:
-        """Compare the heads of a run: do they group pictures alike, up to the codes' numbering?
-
-        Args:
-            run: The run folder; its newest checkpoint holds the heads.
-            data: A folder of pictures, a text file of paths, an .npz, or builtin://digits.
-            pictures: How many pictures to look at, at most; of more, a fixed random sample.
-            device: cpu, cuda, cuda:1 ...; auto takes a GPU when there is one.
-            out: Another run folder for results/diversity.json; default: RUN.
-            cache: Where decoded pictures are kept.
-        """
-        print_table(diversity(run, data, pictures, device, out, cache=cache, quiet=False))
-        print(f"all of it: {Run(out or run).results / 'diversity.json'}")
-
-    tyro.cli(parse, args=words, prog="wessl diversity")
+def command(asked: Asked) -> None:
+    found = diversity(**vars(asked), quiet=False)
+    if is_first():
+        print_table(found)
+        print(f"all of it: {Run(asked.out or asked.run).results / 'diversity.json'}")

@@ -4,13 +4,12 @@ It is for when something is broken, so nothing but the standard library and tyro
 it is asked for, and what fails is said and passed over.
 """
 
-import json as json_module
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
-import tyro
-
+from wessl.commands.doctor import Doctor
 from wessl.verbs import doctor_facts as facts
 from wessl.verbs.doctor_rules import RULES
 
@@ -40,9 +39,19 @@ def attempt(look: Callable[[], Record]) -> Record:
 
 def remedies(found: Record) -> list[str]:
     """What is missing or in the way, each with what to do about it."""
-    broken = [f"{name}: {part['error']}" for name, part in found.items() if "error" in part]
+    broken = [f"{name}: {_broken(p['error'])}" for name, p in found.items() if "error" in p]
     wrong = [words for rule in RULES for words in _said(rule, found)]
     return [*broken, *wrong]
+
+
+def _broken(error: str) -> str:
+    importing = error.startswith(("ImportError", "ModuleNotFoundError"))
+    remedy = (
+        "install the package anew, as pip install --force-reinstall NAME"
+        if importing
+        else ("report it, with all of this")
+    )
+    return f"{error}. Remedy: {remedy}"
 
 
 def _said(rule: Callable[[Record], list[str]], found: Record) -> list[str]:
@@ -85,19 +94,8 @@ def _plain(value: Any) -> str:
     return f"{value:,.1f}" if isinstance(value, float) else str(value)
 
 
-def command(words: list[str]) -> None:
-    def parse(json: bool = False, speed: bool = True) -> None:
-        """Print versions, devices, folders, what is missing and its remedy, and a speed check.
-
-        Nothing is changed. The exit code is 0 whatever is found.
-
-        Args:
-            json: Print everything as JSON instead.
-            speed: Measure for some ten seconds how fast this machine trains, decodes and writes.
-        """
-        if speed:
-            print("looking, and measuring for some ten seconds ...", file=sys.stderr, flush=True)
-        found = examine(speed)
-        print(json_module.dumps(found, indent=2) if json else text(found))
-
-    tyro.cli(parse, args=words, prog="wessl doctor")
+def command(asked: Doctor) -> None:
+    if asked.speed:
+        print("looking, and measuring for some ten seconds ...", file=sys.stderr, flush=True)
+    found = examine(asked.speed)
+    print(json.dumps(found, indent=2) if asked.json else text(found))

@@ -3,19 +3,19 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 import torch
-import tyro
 from torch import Tensor
 
+from wessl.commands.embed import Embed
 from wessl.errors import UserError
 from wessl.evaluate.knn import neighbours as nearest_rows
 from wessl.evaluate.progress import bar
-from wessl.export.duplicates import THRESHOLD, Pairs, check_threshold, near_duplicates
+from wessl.export.choices import Read
+from wessl.export.duplicates import Pairs, check_threshold, near_duplicates
 from wessl.export.embed import PART, Embedded, embed_into
 from wessl.export.files import Near, beside, check_out, writable, write_csv, write_features
-from wessl.export.stream import Look, Read
+from wessl.export.stream import Look
 from wessl.run import Run
 from wessl.verbs.encoder_in import open_data, open_encoder, teller
 
@@ -144,50 +144,5 @@ def tell(told: Written) -> None:
         print(f"{told.pairs:,} near-duplicate pairs in {told.groups:,} groups: {listed}")
 
 
-def command(words: list[str]) -> None:
-    @dataclass(frozen=True)
-    class Embed:
-        """Write the features of every picture into a file; the same command goes on after a kill.
-
-        --duplicates alone means --duplicates 0.99.
-        """
-
-        run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-        """A run folder, or a weights file."""
-        data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-        """A folder of pictures, a text file of paths, an .npz, or builtin://digits."""
-        out: Annotated[str, tyro.conf.arg(aliases=["-o"])]
-        """The file to write: .npz, .npy (with names beside it) or .parquet."""
-        reading: Read = "cls"
-        """The [CLS] token, the mean patch token, or both joined."""
-        neighbours: int = 0
-        """Add so many nearest other pictures to each, and their cosines."""
-        duplicates: float | None = None
-        """List pairs with this cosine or more in FILE.duplicates.csv."""
-        half: bool = False
-        """float16 instead of float32: half the size."""
-        device: str = "auto"
-        """auto (a GPU if there is one), cpu, cuda or cuda:1."""
-        batch_size: int = 256
-        """Pictures through the encoder at once."""
-        workers: int | None = None
-        """Processes that decode pictures; default: one a core, at most 16."""
-        cache: str | None = None
-        """Where the listing of a large folder is kept."""
-
-    asked = tyro.cli(Embed, args=bare_duplicates(words), prog="wessl embed")
-    settings: dict[str, Any] = dict(vars(asked))
-    tell(embed(**settings, quiet=False))
-
-
-def bare_duplicates(words: list[str]) -> list[str]:
-    """
-    >>> bare_duplicates(["--duplicates", "--half", "--duplicates", "0.9"])
-    ['--duplicates', '0.99', '--half', '--duplicates', '0.9']
-    """
-    given: list[str] = []
-    for word, after in zip(words, [*words[1:], "--"], strict=True):
-        given.append(word)
-        if word == "--duplicates" and not after.replace(".", "").isdigit():
-            given.append(str(THRESHOLD))
-    return given
+def command(asked: Embed) -> None:
+    tell(embed(**vars(asked), quiet=False))

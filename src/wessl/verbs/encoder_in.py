@@ -9,6 +9,7 @@ from wessl.data.sources import Source, open_source
 from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder, load
 from wessl.run import Run
+from wessl.weights import say_of
 
 Say = Callable[[str], None]
 
@@ -26,17 +27,37 @@ def open_encoder(run: str | Path | Run, device: str, say: Say) -> TrainedEncoder
     if not path.exists():
         raise UserError(f"{path} does not exist; give a run folder or a weights file")
     encoder = load(path, plan.find_device(device))
-    for what, why in sorted(encoder.description.get("left_out", {}).items())[:8]:
-        say(f"{path.name}: {what} is not used ({why})")
-    for note in encoder.description.get("notes", ()):
-        say(f"{path.name}: {note}")
+    for words in say_of(encoder.description, path.name):
+        say(words)
     return encoder
 
 
 def open_data(
     data: str | Path, encoder: TrainedEncoder, cache: str | Path | None, say: Say
 ) -> Source:
-    source = open_source(data, encoder.description["channels"], cache)
+    channels = encoder.description["channels"]
+    source = open_source(data, channels, cache)
     if not len(source):
         raise UserError(f"{data} holds no pictures")
+    if note := other_colours(data, channels, cache):
+        say(note)
     return source
+
+
+def other_colours(data: str | Path, channels: int, cache: str | Path | None = None) -> str | None:
+    """That an encoder for colour gets grey pictures, or the reverse: it works, less well."""
+    remote = "://" in str(data) and not str(data).startswith("builtin://")
+    if channels not in (1, 3) or remote:  # opening what is far away once more is not worth it
+        return None
+    found = open_source(data, None, cache).channels
+    if (found, channels) == (1, 3):
+        return (
+            f"note: the pictures of {data} are grey and the encoder was trained on colour; each is "
+            "repeated in all three channels"
+        )
+    if (found, channels) == (3, 1):
+        return (
+            f"note: the pictures of {data} are in colour and the encoder was trained on grey ones; "
+            "their colour is not seen"
+        )
+    return None

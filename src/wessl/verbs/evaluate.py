@@ -4,25 +4,22 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
+import torch
 
-from wessl.data.transfer_sets import open_transfer_set
+from wessl._version import versions
+from wessl.commands.evaluate import Evaluate
 from wessl.errors import UserError
-from wessl.evaluate.contestants import Contestant
-from wessl.evaluate.progress import bar
-from wessl.evaluate.protocol_names import check_protocols, default_protocols, settle
-from wessl.evaluate.suite import Settings, details, differences, make_row, measure
-from wessl.evaluate.table import explain, explain_confused, print_comparison, print_transfer
-from wessl.evaluate.transfer import transfer as transfer_to
+from wessl.evaluate.settings import Settings
+from wessl.evaluate.spelling import settle_all
+from wessl.pretrain.parallel import Team
 from wessl.run import Run
-from wessl.verbs.evaluate_inputs import Evaluate, Say, enter, open_task, read_splits
-from wessl.verbs.evaluate_record import describe, plain, save, save_transfer
-from wessl.verbs.header import versions
-from wessl.verbs.illustrate import after_evaluation
+from wessl.verbs.evaluate_inputs import enter
+from wessl.verbs.evaluate_task import on_one_task
+from wessl.verbs.evaluate_transfer import on_other_sets
+from wessl.verbs.sharing import sharing
 
 Record = dict[str, Any]
 Paths = str | Path | Sequence[str | Path]
@@ -49,8 +46,9 @@ def evaluate(
     ``train`` and ``test`` are labelled DATA; without ``test`` a stratified fifth of ``train`` is
     tested on. ``protocols`` are any of ``"1-shot"`` (any number), ``"1%"`` (any share), ``"k-NN"``,
     ``"linear"`` and ``"linear-fast"``; ``splits`` lists of labelled pictures instead of draws;
-    ``transfer`` other labelled datasets. ``settings`` are those of ``evaluate.suite.Settings``.
-    Returns plain values; what a run folder got is also written into its ``results/``::
+    ``transfer`` other labelled datasets. ``settings`` are those of ``evaluate.settings.Settings``.
+    Returns plain values; what a run folder got is also written into its ``results/``. Processes
+    that ``torchrun`` started share the pictures out, and the first of them speaks and writes::
 
         found = wessl.evaluate("runs/photos", "photos/train", "photos/test")
         found["rows"][0]["results"]["5-shot"]["accuracy"]
@@ -71,8 +69,9 @@ def evaluate(
         device=device,
         cache=None if cache is None else str(cache),
         max_bad=max_bad,
+        measured=Settings(**settings),
     )
-    return _evaluate(asked, Settings(**settings), quiet)
+    return _evaluate(asked, quiet)
 
 
 def _listed(given: Any) -> tuple[str, ...]:
@@ -81,13 +80,20 @@ def _listed(given: Any) -> tuple[str, ...]:
     return tuple(str(getattr(one, "path", one)) for one in several)
 
 
-def _evaluate(asked: Evaluate, settings: Settings, quiet: bool) -> Record:
-    settings.check()
+def _evaluate(asked: Evaluate, quiet: bool) -> Record:
+    asked.measured.check()
     if asked.train is None and (
         asked.test or asked.protocols or asked.splits or not asked.transfer
     ):
         raise UserError("give --train (and --test) with labelled pictures, or --transfer datasets")
-    names = list(dict.fromkeys(map(settle, asked.protocols)))
+    names = list(settle_all(asked.protocols))
+    with sharing(asked.device) as (team, device):
+        return _measure(asked, names, team, device, quiet or not team.first)
+
+
+def _measure(
+    asked: Evaluate, names: list[str], team: Team, device: torch.device, quiet: bool
+) -> Record:
     notes: list[str] = []
 
     def say(words: str) -> None:
@@ -95,114 +101,21 @@ def _evaluate(asked: Evaluate, settings: Settings, quiet: bool) -> Record:
         if not quiet:
             print(words, file=sys.stderr, flush=True)
 
-    contestants = list(enter(asked, say, quiet))
-    record: Record = dict(format=1, command=shlex.join(sys.argv), versions=versions(), notes=notes)
-    if asked.train is not None:
-        record |= on_one_task(contestants, asked, settings, names, record, say, quiet)
-    if asked.transfer:
-        record["transfer"] = on_other_sets(contestants, asked, settings, record, quiet)
-    return record
-
-
-def on_one_task(
-    contestants: list[Contestant],
-    asked: Evaluate,
-    settings: Settings,
-    names: list[str],
-    about: Record,
-    say: Say,
-    quiet: bool,
-) -> Record:
-    assert asked.train is not None
-    task = open_task(asked, contestants, settings.seed, say)
-    given = read_splits(asked, task)
-    usual = default_protocols(task.train_labels)
-    full = [name for name in usual if name in ("k-NN", "linear-fast")]
-    names = names or ([*given, *full] if given else usual)
-    check_protocols(names, task, given, settings.select)
-    rows, per_class = [], []
-    for contestant in contestants:
-        measured = dict(measure(contestant, task, names, settings, given))
-        rows.append(make_row(contestant, task, measured, settings.seed))
-        per_class.append(details(measured, task))
-    made = {key: about[key] for key in ("command", "versions")}
-    record: Record = about | dict(
-        kind="evaluation",
-        train=describe(asked.train, task.train, task.train_labels, task.train_rows),
-        test=describe(asked.test or asked.train, task.test, task.test_labels, task.test_rows),
-        settings=dataclasses.asdict(settings),
-        columns=names,
-        rows=[plain(row, asked.network, made) for row in rows],
+    contestants = team.together(lambda: list(enter(asked, device, team, say, quiet)))
+    record: Record = dict(
+        format=1, command=shlex.join(sys.argv), versions=versions("torch"), notes=notes
     )
-
-    def beside(base: int) -> Record:
-        """What is to be said of one row: its classes, and the others' gains on it."""
-        gains = [
-            dict(name=row.name, base=rows[base].name, results=differences(row, rows[base], seed))
-            for row in rows
-            if row is not rows[base]
-        ]
-        return dict(differences=gains, per_class=per_class[base])
-
-    seed = settings.seed
-    record |= beside(0)
-    if not quiet:
-        print_comparison(record)
-        print(explain(record))
-        if words := explain_confused(record["per_class"], rows[0].name):
-            print(words)
-    for i, path in enumerate(asked.run):
-        save(path, record["rows"][i], record | beside(i))
-        if Run(path).exists:
-            after_evaluation(Path(path), contestants[i].like, task.test, say)
+    if asked.train is not None:
+        record |= on_one_task(contestants, asked, names, record, team, say, quiet)
+    if asked.transfer:
+        record["transfer"] = on_other_sets(contestants, asked, record, team, say, quiet)
     if not quiet and Run(asked.run[0]).exists:
         print(f"report: {Path(asked.run[0]) / 'report.html'}")
+        runs = [path for path in asked.run if Run(path).exists]
+        if len(runs) > 1:
+            print(f"all on one page: wessl report {shlex.join(runs)}")
     return record
 
 
-def on_other_sets(
-    contestants: list[Contestant],
-    asked: Evaluate,
-    settings: Settings,
-    about: Record,
-    quiet: bool,
-) -> Record:
-    """The transfer protocol on each dataset, for every encoder."""
-    found: Record = {one.name: {} for one in contestants if one.encoder is not None}
-    for path in asked.transfer:
-        channels = contestants[0].like.description["channels"]
-        dataset = open_transfer_set(path, channels, settings.seed, asked.cache)
-        for one in contestants:
-            if one.encoder is None:
-                continue
-            with bar(f"{one.name}: {dataset.name}", quiet) as progress:
-                result = transfer_to(
-                    one.encoder,
-                    dataset,
-                    settings.select,
-                    settings.strength,
-                    settings.features,
-                    seed=settings.seed,
-                    store=one.store,
-                    directory=asked.cache,
-                    precision=settings.precision,
-                    progress=progress,
-                )
-            kept = {key: value for key, value in result.items() if key != "predicted"}
-            made = {key: about[key] for key in ("command", "versions")}
-            found[one.name][dataset.name] = kept | made
-    if not quiet:
-        print_transfer(found)
-    for path, one in zip(asked.run, contestants, strict=False):
-        save_transfer(path, one.weights, found[one.name], about)
-    return found
-
-
-def command(words: list[str]) -> None:
-    @dataclass(frozen=True)
-    class Words(Evaluate):
-        measured: tyro.conf.OmitArgPrefixes[Settings] = field(default_factory=Settings)
-
-    Words.__doc__ = Evaluate.__doc__
-    asked = tyro.cli(Words, args=words, prog="wessl evaluate")
-    _evaluate(asked, asked.measured, quiet=False)
+def command(asked: Evaluate) -> None:
+    _evaluate(asked, quiet=False)

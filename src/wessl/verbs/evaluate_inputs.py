@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
-import tyro
 
-from wessl import plan
+from wessl.commands.evaluate import Evaluate
 from wessl.data.cache import PictureCache, build_cache
 from wessl.data.sources import FileSource, Source, open_source
 from wessl.data.split_files import split_draws
@@ -22,60 +19,31 @@ from wessl.evaluate.feature_store import FeatureStore
 from wessl.evaluate.features import TrainedEncoder, load
 from wessl.evaluate.labels import common_labels
 from wessl.evaluate.progress import bar
+from wessl.evaluate.protocol import HELD_OUT
 from wessl.evaluate.task import Task
+from wessl.pretrain.parallel import Team
 from wessl.report.story import short_names
+from wessl.verbs.encoder_in import other_colours
+from wessl.weights import say_of
 
 Say = Callable[[str], None]
-HELD_OUT = 0.2
-"""The share of the training pictures that is tested on when no test pictures are given."""
 
 
-@dataclass(frozen=True)
-class Evaluate:
-    """Measure encoders with few labels, many and other datasets; each number with its protocol."""
-
-    run: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Run folders or weights files; several are compared with the first."""
-    train: str | None = None
-    """Labelled pictures to learn from: class folders, or any DATA with labels."""
-    test: str | None = None
-    """Labelled pictures to be tested on; without them, a fifth of --train."""
-    protocols: tuple[str, ...] = ()
-    """1-shot (or any n), 1% (any share), k-NN, linear, linear-fast. Default: what suits --train."""
-    transfer: tuple[str, ...] = ()
-    """Other labelled datasets: food101:PATH, pets:PATH, ..., or a folder with train/ and test/."""
-    also: tuple[str, ...] = ()
-    """Other weights in the same table: ours, or of DINO, MSN, DINOv2, timm, Hugging Face."""
-    splits: tuple[str, ...] = ()
-    """Published lists of labelled pictures (files, or a folder of them), instead of draws."""
-    baselines: bool = True
-    """Raw pixels and an untrained encoder in the same table."""
-    network: Literal["teacher", "student"] = "teacher"
-    """Which of a run's two networks."""
-    device: str = "auto"
-    """auto (all GPUs there are), cpu, cuda or cuda:1."""
-    cache: str | None = None
-    """Where decoded pictures are kept."""
-    max_bad: float = 0.5
-    """Pictures that may fail to decode: a share, or above 1 a number."""
-
-
-def enter(asked: Evaluate, say: Say, quiet: bool) -> Iterator[Contestant]:
+def enter(
+    asked: Evaluate, device: torch.device, team: Team, say: Say, quiet: bool
+) -> Iterator[Contestant]:
     """The runs, the other weights, and last the baselines."""
     _check_paths(asked)
-    device = plan.find_device(asked.device)
-    several = asked.device == "auto" and torch.cuda.device_count() > 1
+    several = asked.device == "auto" and torch.cuda.device_count() > 1 and team.world == 1
     devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if several else None
     first: TrainedEncoder | None = None
-    names = short_names([Path(path) for path in (*asked.run, *asked.also)])
+    names = short_names(_telling([Path(path) for path in (*asked.run, *asked.also)]))
     for i, path in enumerate([*asked.run, *asked.also]):
         own = i < len(asked.run)
         encoder = load(path, device, asked.network if own else "teacher")
         name = names[i] + " (student)" * (own and asked.network == "student")
-        for what, why in sorted(encoder.description.get("left_out", {}).items())[:8]:
-            say(f"{name}: {what} is not used ({why})")
-        for note in encoder.description.get("notes", ()):
-            say(f"{name}: {note}")
+        for words in say_of(encoder.description, name):
+            say(words)
         first = first or encoder
         takes, wanted = (one.description["channels"] for one in (encoder, first))
         if takes != wanted:
@@ -83,16 +51,24 @@ def enter(asked: Evaluate, say: Say, quiet: bool) -> Iterator[Contestant]:
                 f"{path} takes pictures of {takes} channels and {asked.run[0]} of {wanted}; "
                 "evaluate them in two commands"
             )
-        store = FeatureStore(Path(path) if Path(path).is_dir() else None)
+        store = FeatureStore(Path(path) if Path(path).is_dir() else None, team.group)
         role = "run" if own else "also"
         yield Contestant(name, role, encoder, store, device, encoder, quiet, devices)
     if asked.baselines and first is not None:
-        nowhere = FeatureStore(None)
+        nowhere = FeatureStore(None, team.group)
         yield Contestant("raw pixels", "pixels", None, nowhere, device, first, quiet)
         random = untrained(first)
         yield Contestant(
             "random encoder", "random", random, nowhere, device, random, quiet, devices
         )
+
+
+def _telling(paths: list[Path]) -> list[Path]:
+    """A run's weights by the run's name: all runs call them alike."""
+    return [
+        path.parent if path.name == "encoder.safetensors" and path.parent not in paths else path
+        for path in paths
+    ]
 
 
 def _check_paths(asked: Evaluate) -> None:
@@ -169,6 +145,8 @@ def _open(
         )
     if source.note:
         say(f"{flag}: {source.note}")
+    if note := other_colours(data, channels, asked.cache):
+        say(f"{flag}: {note}")
     side = max(256, *(one.like.description["resize"] for one in contestants))
     with bar(f"decoding {data}", contestants[0].quiet) as progress:
         cache = build_cache(source, side, asked.cache, None, asked.max_bad, progress)

@@ -45,28 +45,34 @@ def plain(row: Row, network: str, about: Record) -> Record:
 
 
 def save(path: str, own: Record, record: Record) -> None:
-    """A run keeps its own row, the baselines and the others; other protocols of the same weights on
-    the same pictures stay."""
+    """A run keeps its own row, the baselines and other weights, and the gains of all on it, of
+    other runs too; other protocols of the same weights on the same pictures stay."""
     # Beside other runs its name may have been a longer one.
     name = Path(path).absolute().name + " (student)" * (own["network"] == "student")
     others = [row for row in record["rows"] if row["role"] != "run"]
-    gains = [
-        one | dict(base=name)
-        for one in record["differences"]
-        if one["base"] == own["name"] and one["name"] in {row["name"] for row in others}
-    ]
+    gains = [one | dict(base=name) for one in record["differences"]]
     mine = record | dict(rows=[own | dict(name=name), *others], differences=gains)
     about = [record[side]["digest"] for side in ("train", "test")] + [own["network"]]
     key = hashlib.sha256(" ".join(about).encode()).hexdigest()[:8]
     keep(path, f"evaluation-{key}", lambda before: _merged(mine, before))
 
 
-def save_transfer(path: str, weights: str | None, results: Record, about: Record) -> None:
-    """Other datasets of the same weights stay."""
+def save_transfer(
+    path: str, weights: str | None, results: Record, others: list[Record], about: Record
+) -> None:
+    """Other datasets of the same weights stay, those of `others` too: baselines, other weights."""
 
     def merged(before: Record) -> Record:
-        known = before.get("results", {}) if before.get("weights") == weights else {}
-        return about | dict(kind="transfer", weights=weights, results=known | results)
+        same = before.get("weights") == weights
+        known = before.get("results", {}) if same else {}
+        rows = {(row["name"], row["weights"]): row for row in before.get("others", ()) if same}
+        for row in others:
+            key = row["name"], row["weights"]
+            stay = rows.get(key, row)["results"]
+            rows[key] = row | dict(results=stay | row["results"])
+        return about | dict(
+            kind="transfer", weights=weights, results=known | results, others=list(rows.values())
+        )
 
     keep(path, "transfer", merged)
 
@@ -118,21 +124,27 @@ def _joined(row: Record, old: Record, fresh: Record) -> Record:
 
 
 def _differences(record: Record, before: Record, rows: list[Record]) -> list[Record]:
-    """Earlier ones stay while both numbers they are of do."""
-    by_pair = {(one["name"], one["base"]): one for one in before.get("differences", ())}
+    """Earlier ones stay while both numbers they are of do.
+
+    Another run's number lies in its own folder: while its weights are the same, a reader sees by
+    the difference itself whether it is still of that number.
+    """
     was = {row["name"]: row["results"] for row in before["rows"]}
     now = {row["name"]: row["results"] for row in rows}
     found = {(one["name"], one["base"]): one for one in record["differences"]}
-    for (name, base), one in by_pair.items():
+    for one in before.get("differences", ()):
+        name, base = one["name"], one["base"]
+        fresh = found.get((name, base), one | dict(results={}))
+        if fresh.get("weights") != one.get("weights", fresh.get("weights")):
+            continue
+        here = [base] if one.get("role") == "run" else [name, base]
         kept = {
             column: gain
             for column, gain in one["results"].items()
             if all(
-                column in now.get(of, {}) and was[of].get(column) == now[of][column]
-                for of in (name, base)
+                column in now.get(of, {}) and was[of].get(column) == now[of][column] for of in here
             )
         }
-        fresh = found.get((name, base), one | dict(results={}))
         if kept or fresh["results"]:
             found[name, base] = fresh | dict(results=kept | fresh["results"])
     return list(found.values())

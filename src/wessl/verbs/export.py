@@ -1,15 +1,14 @@
 """``wessl.export`` and ``wessl export``: a trained encoder for timm, Hugging Face or ONNX."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import get_args
 
-import tyro
-
+from wessl.commands.export import Export
 from wessl.errors import UserError
 from wessl.export.card import card
+from wessl.export.choices import Format
 from wessl.export.hf import write_hf
 from wessl.export.onnx import check_onnx, write_onnx
 from wessl.export.source import Source, read_source
@@ -17,8 +16,6 @@ from wessl.export.target import check_target, write_folder
 from wessl.export.timm import write_timm
 from wessl.export.told import Told
 from wessl.run import Run
-
-Format = Literal["timm", "hf", "onnx"]
 
 
 def export(
@@ -69,23 +66,7 @@ def _export(
     return folder, write_folder(folder, everything)
 
 
-def command(words: list[str]) -> None:
-    @dataclass(frozen=True)
-    class Export:
-        """Write a run's encoder for timm, Hugging Face transformers or ONNX, with a model card."""
-
-        run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-        """A run folder, or a file of weights."""
-        to: Format
-        """The format: timm and hf (Hugging Face) for transformers, onnx for every encoder."""
-        out: Annotated[str | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = None
-        """The folder to write; default: export/FORMAT in the run folder."""
-        overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-        """Replace an earlier export there, its card included."""
-        normalise: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-        """Normalise inside the ONNX graph, which then takes pixels from 0 to 1."""
-
-    asked = tyro.cli(Export, args=words, prog="wessl export")
+def command(asked: Export) -> None:
     folder, told = _export(asked.run, asked.to, asked.out, asked.overwrite, asked.normalise)
     print(f"export: {folder}")
     for path in sorted(folder.iterdir()):

@@ -1,17 +1,15 @@
 """``config.json``: everything that made a run, and the pictures' own description."""
 
 import dataclasses
-import hashlib
-import platform
 import shlex
 import sys
 from typing import Any
 
 import torch
 
-from wessl._version import __version__
+from wessl._version import versions
 from wessl.config import Options, to_dict
-from wessl.data.cache import PictureCache
+from wessl.data.digest import sizes_digest
 from wessl.data.pictures import Pictures
 from wessl.plan import Plan
 
@@ -38,7 +36,7 @@ def describe_run(
         normalisation=dict(zip(("mean", "std"), normalisation(pictures), strict=True)),
         init=init,
         command=shlex.join(sys.argv),
-        versions=versions(),
+        versions=versions("torch"),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
     )
 
@@ -54,16 +52,9 @@ def describe_data(pictures: Pictures) -> State:
         pictures=len(pictures) if cache is None else len(cache),
         skipped=None if cache is None else len(cache.skipped),
         decode="stream" if cache is None else "once",
-        digest=None if cache is None else digest(cache),
+        digest=None if cache is None else sizes_digest(cache),
         sample=pictures.sample_digest(),
     )
-
-
-def digest(cache: PictureCache) -> str:
-    found = hashlib.sha256(cache.heights.numpy().tobytes() + cache.widths.numpy().tobytes())
-    for i in torch.linspace(0, len(cache) - 1, min(64, len(cache))).long():
-        found.update(cache.batch(i[None]).pixels.cpu().numpy().tobytes())
-    return found.hexdigest()
 
 
 def normalisation(pictures: Pictures) -> tuple[list[float], list[float]]:
@@ -72,7 +63,3 @@ def normalisation(pictures: Pictures) -> tuple[list[float], list[float]]:
         return [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
     mean, std = pictures.mean_std()
     return mean, [max(s, 1e-3) for s in std]
-
-
-def versions() -> dict[str, str]:
-    return dict(wessl=__version__, torch=torch.__version__, python=platform.python_version())

@@ -14,6 +14,7 @@ from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder
 from wessl.evaluate.knn import knn_accuracy
 from wessl.pretrain.console import Console
+from wessl.pretrain.parallel import ALONE, Team
 from wessl.run import State
 from wessl.verbs.begin import decode_pictures
 
@@ -46,9 +47,9 @@ def open_probe(
 
 
 def make_probe(
-    pictures: Pictures, description: State
+    pictures: Pictures, description: State, team: Team = ALONE
 ) -> Callable[[nn.Module], dict[str, float]] | None:
-    """None without labels."""
+    """None without labels. Each process of a team reads its part, and the first one scores them."""
     if pictures.source.labels is None:
         return None
     labels = torch.from_numpy(pictures.source.labels)
@@ -57,7 +58,11 @@ def make_probe(
 
     def probe(encoder: nn.Module) -> dict[str, float]:
         trained = TrainedEncoder(encoder, description)
-        numbers, features = read_features(trained, pictures, chosen)
+        part = chosen.tensor_split(team.world)[team.rank]
+        parts = team.gather(read_features(trained, pictures, part))
+        if not team.first:
+            return {}
+        numbers, features = (torch.cat(of_parts) for of_parts in zip(*parts, strict=True))
         known, fifth = labels[numbers], max(1, len(numbers) // 5)
         accuracy = knn_accuracy(
             features[fifth:], known[fifth:], features[:fifth], known[:fifth], k=(20,)
@@ -73,7 +78,7 @@ def read_features(
 ) -> tuple[Tensor, Tensor]:
     """Numbers and features of those of the chosen pictures that can be read, on the CPU."""
     device = next(encoder.encoder.parameters()).device
-    numbers, features = [], []
+    numbers, features = [torch.empty(0, dtype=torch.int64)], []
     for of_batch, batch in batches(pictures, chosen):
         prepared = encoder.prepare(batch.map(lambda part: part.to(device)))
         numbers.append(of_batch)

@@ -2,12 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from wessl.commands.report import Report
 from wessl.errors import Failure, UserError
 from wessl.files import write_whole
 from wessl.report.page import page
@@ -47,15 +44,5 @@ def _home(folders: Sequence[Path]) -> Path:
     return Path(os.path.commonpath([folder.resolve().parent for folder in folders]))
 
 
-def command(words: list[str]) -> None:
-    @dataclass(frozen=True)
-    class Report:
-        """Write one self-contained page about a run, or about several compared with the first."""
-
-        runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
-        """Run folders; give several to compare them."""
-        out: Annotated[str | None, tyro.conf.arg(aliases=["-o"])] = None
-        """The page to write; default: report.html in the run folder, or beside the runs."""
-
-    asked = tyro.cli(Report, args=words, prog="wessl report")
+def command(asked: Report) -> None:
     print(f"report: {report(asked.runs, asked.out)}")

@@ -37,6 +37,14 @@ def refuse_other_init(old: State | None, path: str | None, out: str | Path) -> N
         raise UserError(f"{out} was begun from {begun}, not --init {path}; choose a new --out")
 
 
+def begun_from(old: State | None, path: str | None, request: State) -> str | None:
+    """The weights that a config is made for: a run that goes on as it was has its own already."""
+    if old is None:
+        return path
+    began = None if old["init"] is None else str(old["init"]["path"])
+    return None if old["request"] == request else path or began
+
+
 def refuse_other_data(old: State, new: State, out: str | Path) -> None:
     """By all that both descriptions know: a streamed run does not know the size of each picture."""
     both = [k for k in ("digest", "sample") if old.get(k) is not None and new.get(k) is not None]

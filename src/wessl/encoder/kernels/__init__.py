@@ -1,15 +1,15 @@
-"""The encoder's attention and GELU: Triton kernels on a CUDA device, plain PyTorch elsewhere.
+"""The encoder's attention, GELU and norms: Triton kernels on a CUDA device, PyTorch elsewhere.
 
 The functions here choose. Each names the plain expression it equals; in half precision on CUDA it
-runs the kernels of ``attention`` and ``gelu`` instead, which save traffic through device memory:
-a small transformer waits for that more than for arithmetic.
+runs the kernels of ``attention``, ``gelu`` and ``norm`` instead, which save traffic through device
+memory: a small transformer waits for that more than for arithmetic.
 """
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from wessl.encoder.kernels import attention, gelu
+from wessl.encoder.kernels import attention, gelu, norm
 
 
 def linear_attention(x: Tensor, weight: Tensor, bias: Tensor, heads: int) -> Tensor:
@@ -50,6 +50,24 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.gelu(F.linear(x, weight, bias))
 
 
+def linear_add_norm(
+    x: Tensor, scale: Tensor | None, h: Tensor, linear: nn.Linear, then: nn.LayerNorm
+) -> tuple[Tensor, Tensor]:
+    """``add_plain(x, scale, linear(h))`` and ``then`` of it."""
+    if in_half(h) and x.dtype == layer_type(h):
+        branch = F.linear(h, linear.weight, linear.bias.detach())
+        return norm.apply(x, branch, scale, linear.bias, then.weight, then.bias, then.eps)
+    y = add_plain(x, scale, linear(h))
+    return y, then(y)
+
+
+def add_plain(x: Tensor, scale: Tensor | None, branch: Tensor) -> Tensor:
+    """``x + scale branch``, with one number of ``scale`` a picture; None is 1."""
+    if scale is None:
+        return x + branch
+    return x + branch * scale.to(branch.dtype)[:, None, None]
+
+
 def stream(x: Tensor) -> Tensor:
     """The residual stream as the blocks add to it: under CUDA's autocast of that type too."""
     return x.to(layer_type(x)) if x.is_cuda else x
@@ -61,11 +79,14 @@ def in_half(x: Tensor) -> bool:
     return half and x.is_cuda and _run_on(x.device.index)
 
 
-@torch.compiler.assume_constant_result
 def _run_on(device: int) -> bool:
     """Triton launches on the current device, and multiplies bf16 from Ampere on."""
     here = device == torch.cuda.current_device()
     return attention.AVAILABLE and here and torch.cuda.get_device_capability() >= (8, 0)
+
+
+# What torch.compiler.assume_constant_result does; that also imports the compiler, a second of time.
+_run_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def layer_type(x: Tensor) -> torch.dtype:

@@ -35,10 +35,16 @@ def fits(n: int, width: int) -> bool:
     return n <= 512 and width in (16, 32, 64, 128)
 
 
-def blocks_for(n: int) -> Blocks:
+def forward_blocks(n: int) -> Blocks:
     """The best of those measured: all tokens at once up to 64, else 64 at a time."""
     side = max(16, 1 << (n - 1).bit_length())
     return Blocks(side, side, 4, 2) if n <= 64 else Blocks(64, 64, 4, 3)
+
+
+def backward_blocks(n: int) -> Blocks:
+    """Likewise; beside up to 64 keys, registers hold 32 queries at a time."""
+    side = max(16, 1 << (n - 1).bit_length())
+    return Blocks(side, min(side, 32), 4, 2) if n <= 64 else Blocks(64, 64, 4, 3)
 
 
 def apply(qkv: Tensor, bias: Tensor, heads: int) -> Tensor:
@@ -51,7 +57,7 @@ def forward(qkv: Tensor, heads: int, blocks: Blocks | None = None) -> tuple[Tens
     """Output ``(b, n, dim)`` and, for ``backward``, the logarithms (base 2) of the softmax sums."""
     b, n, width = qkv.shape
     dim = width // 3
-    queries, keys, warps, stages = blocks or blocks_for(n)
+    queries, keys, warps, stages = blocks or forward_blocks(n)
     out = qkv.new_empty((b, n, dim))
     log_sums = torch.empty((b, heads, n), dtype=torch.float32, device=qkv.device)
     scale = (dim // heads) ** -0.5
@@ -72,7 +78,7 @@ def backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradient of ``qkv``, and its sums over parts of the tokens ``(parts, 3 dim)``."""
     b, n, dim = out.shape
-    outer, inner, warps, stages = blocks or blocks_for(n)
+    outer, inner, warps, stages = blocks or backward_blocks(n)
     count = triton.cdiv(n, outer)
     grad_qkv = torch.empty_like(qkv)
     sums = torch.empty((b * count, 3 * dim), dtype=torch.float32, device=qkv.device)
@@ -164,6 +170,8 @@ if triton is not None:
             log_sum = tl.load(sums_base + inner, mask=inner < n, other=0.0)
             delta = tl.sum(o.to(tl.float32) * g.to(tl.float32), 1)
             p_t = tl.exp2(tl.dot(k, tl.trans(q)) * SCALE_2 - log_sum[None, :])
+            # Keys beyond n score 0, which may be far above all others: 2 to that is infinite.
+            p_t = tl.where(real, p_t, 0.0)
             grad_v += tl.dot(p_t.to(g.dtype), g)
             grad_s_t = (p_t * (tl.dot(v, tl.trans(g)) - delta[None, :])).to(q.dtype)
             grad_k += tl.dot(grad_s_t, q)
@@ -191,6 +199,7 @@ if triton is not None:
                 keys = _tokens(q_base + dim, inner, n, 3 * dim, D)
                 values = _tokens(q_base + 2 * dim, inner, n, 3 * dim, D)
                 p = tl.exp2(tl.dot(query, tl.trans(keys)) * SCALE_2 - query_log_sum[:, None])
+                p = tl.where(inner[None, :] < n, p, 0.0)
                 grad_s = p * (tl.dot(query_g, tl.trans(values)) - query_delta[:, None])
                 grad_q += tl.dot(grad_s.to(keys.dtype), keys)
             grad_q *= SCALE

@@ -1,0 +1,108 @@
+"""How many pictures a second come out of a folder of JPEGs and out of shards, by number of workers.
+
+    python benchmarks/loader.py [--count 4000] [--workers 1 2 4 8 16] [--short-side 256]
+
+For 500 x 375 JPEGs made on the spot: decoding into a cache, streaming from the folder, streaming
+from shards of the same files and from shards packed at the short side; then what limits: a worker's
+own rate times the workers, and the rate at which worker processes hand over pictures that cost
+nothing to decode. Only figures of a machine with nothing else to do count.
+"""
+
+import argparse
+import os
+import time
+from contextlib import closing
+from itertools import count, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+import wessl
+from wessl.bench.pictures import write_jpegs
+from wessl.data.cache import build_cache
+from wessl.data.loader import Loader
+from wessl.data.source import Source
+from wessl.data.sources import ArraySource, open_source
+from wessl.data.workers import decode_many
+
+
+def steady(source: Source, short_side: int, workers: int, seconds: float) -> float:
+    """Pictures a second out of the loader, once it runs."""
+    loader = Loader(source, 64, workers=workers, short_side=short_side, max_bad=0)
+    with closing(loader.batches()) as batches:
+        for _ in islice(batches, 3 + 2 * workers):  # until the chunks of the start are gone
+            pass
+        began, seen = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            seen += len(next(batches)[0])
+        return seen / (time.perf_counter() - began)
+
+
+def handed_over(workers: int, seconds: float) -> float:
+    """Arrays that need no decoding: what is left is the way from process to process."""
+    ready = ArraySource("ready", np.full((64, 256, 341, 3), 127, np.uint8), None)
+    ready.parallel = True
+    numbers = (i % len(ready) for i in count())
+    with closing(decode_many(ready, numbers, None, workers)) as pictures:
+        for _ in islice(pictures, 64 * workers):
+            pass
+        began, seen = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            seen += sum(1 for _ in islice(pictures, 64))
+        return seen / (time.perf_counter() - began)
+
+
+def to_cache(source: Source, home: Path, short_side: int, workers: int) -> float:
+    """Pictures a second, the start of the processes included."""
+    with TemporaryDirectory(dir=home) as folder:
+        began = time.perf_counter()
+        build_cache(source, short_side, folder, workers)
+        return len(source) / (time.perf_counter() - began)
+
+
+def alone(source: Source, short_side: int) -> float:
+    """Pictures a second of one process that hands nothing over; the first shrinking loads torch."""
+    source.read(0, short_side)
+    began = time.perf_counter()
+    for i in range(200):
+        source.read(i, short_side)
+    return 200 / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=4000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--short-side", type=int, default=256)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    cores, side = len(os.sched_getaffinity(0)), asked.short_side
+    print(f"{asked.count} JPEGs of 500x375, short side {side}, {cores} cores, img/s")
+    with TemporaryDirectory(prefix="wessl-loader-") as name:
+        home = Path(name)
+        os.environ["WESSL_CACHE"] = str(home / "cache")
+        write_jpegs(home / "jpegs", asked.count, 375, 500)
+        folder = open_source(home / "jpegs")
+        same = open_source(wessl.pack(home / "jpegs", home / "same", None).path)
+        small = open_source(wessl.pack(home / "jpegs", home / "small", side).path)
+        one = alone(folder, side)
+        print(f"one process that hands nothing over: {one:.0f}")
+        print("workers  to cache  stream: folder   shards  packed small   hand-over alone")
+        for workers in [n for n in asked.workers if n <= cores]:
+            cached = to_cache(folder, home, side, workers)
+            found = [steady(source, side, workers, asked.seconds)
+                     for source in (folder, same, small)]  # fmt: skip
+            over = handed_over(workers, asked.seconds / 2)
+            print(f"{workers:7} {cached:9.0f} {found[0]:15.0f} {found[1]:8.0f} "
+                  f"{found[2]:13.0f} {over:17.0f}")  # fmt: skip
+            limit = "decoding" if found[0] < 0.7 * over else "handing over to the parent"
+            share = found[0] / (workers * one)
+            print(f"         limited by {limit}: {share:.0%} of {workers} x one "
+                  "process", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

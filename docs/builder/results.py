@@ -1,0 +1,81 @@
+"""The published tables and figures, from the raw numbers in ``docs/results/``.
+
+    python -m docs.builder.results                     # fills every table and redraws every figure
+    python -m docs.builder.results add STUDY NAME --data "WORDS" --machine "WORDS" [--command ...]
+
+``add`` takes over what ``wessl study`` wrote (``STUDY/table.json``), without the paths of the
+machine that made it. A page names what it shows, and the lines in between are filled in::
+
+    <!-- results: where-how-digits -->
+    <!-- end -->
+
+``where-how-digits`` shows the whole table, ``where-how-digits short`` its values alone.
+"""
+
+import argparse
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from wessl.study.figure import draw
+from wessl.study.text import grid, markdown, value_rows
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+MARKED = re.compile(r"(<!-- results: ([\w-]+)( short)? -->\n).*?(<!-- end -->)", re.DOTALL)
+State = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Publish results.")
+    commands = parser.add_subparsers(dest="what")
+    adding = commands.add_parser("add")
+    adding.add_argument("study", type=Path)
+    adding.add_argument("name")
+    adding.add_argument("--data", required=True, help="the pictures, in words")
+    adding.add_argument("--machine", required=True)
+    adding.add_argument("--command", help="as a user would type it")
+    asked = parser.parse_args()
+    if asked.what == "add":
+        table = without_paths(json.loads((asked.study / "table.json").read_text()), asked)
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{asked.name}.json").write_text(json.dumps(table, indent=1) + "\n")
+    for path in sorted(RESULTS.glob("*.json")):
+        figure(json.loads(path.read_text()), path.with_suffix(".svg"))
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def without_paths(table: State, asked: argparse.Namespace) -> State:
+    for row in table["rows"]:
+        row.pop("runs")
+    words = dict(train=asked.data, test="their test set", machine=asked.machine)
+    return table | words | dict(command=asked.command or table["command"])
+
+
+def filled(text: str) -> str:
+    """The page with every marked table as the raw numbers have it."""
+    return MARKED.sub(lambda found: found[1] + shown(found[2], bool(found[3])) + found[4], text)
+
+
+def shown(name: str, short: bool) -> str:
+    table = json.loads((RESULTS / f"{name}.json").read_text())
+    if short:
+        titles = ["", *(column["name"] for column in table["columns"])]
+        return grid(titles, value_rows(table)) + "\n"
+    return markdown(table).split("\n\n", 1)[1].rstrip() + f" On {table['machine']}.\n"
+
+
+def figure(table: State, path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        draw(table, Path(folder))
+        drawn = Path(folder) / "figure.svg"
+        if drawn.exists():
+            path.write_bytes(drawn.read_bytes())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""What ``wessl bench`` takes."""
+
+from dataclasses import dataclass
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure training steps, views, loader and few-shot sweep on this machine.
+
+    Each stands beside the straightforward way of doing the same; a ratio of 2 is twice as fast.
+    """
+
+    device: str = "auto"
+    """cpu, cuda, cuda:1 ...; auto takes a GPU when there is one."""
+    json: str | None = None
+    """File to write every number to."""
+    compare: str | None = None
+    """Such a file of an earlier time: prints each number's ratio to it, marks 5 % worse."""
+    quick: bool = False
+    """Small sizes, seconds instead of minutes: to see that it works, not how fast."""
+
+
+def parse(words: list[str]) -> Bench:
+    return tyro.cli(Bench, args=words, prog="wessl bench")

@@ -1,0 +1,60 @@
+"""What ``wessl embed`` takes."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from wessl.commands.paths import refuse_missing_data, refuse_missing_weights
+from wessl.export.choices import THRESHOLD, Read
+
+
+@dataclass(frozen=True)
+class Embed:
+    """Write the features of every picture into a file; the same command goes on after a kill.
+
+    --duplicates alone means --duplicates 0.99.
+    """
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run folder, or a weights file."""
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """A folder, a list of paths, an .npz, tar shards or their URLs, hf://name, or builtin://digits."""
+    out: Annotated[str, tyro.conf.arg(aliases=["-o"])]
+    """The file to write: .npz, .npy (with names beside it) or .parquet."""
+    reading: Read = "cls"
+    """The [CLS] token, the mean patch token, or both joined."""
+    neighbours: int = 0
+    """Add so many nearest other pictures to each, and their cosines."""
+    duplicates: float | None = None
+    """List pairs with this cosine or more in FILE.duplicates.csv."""
+    half: bool = False
+    """float16 instead of float32: half the size."""
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda or cuda:1."""
+    batch_size: int = 256
+    """Pictures through the encoder at once."""
+    workers: int | None = None
+    """Processes that decode pictures; default: one a core, at most 16."""
+    cache: str | None = None
+    """Where the listing of a large folder is kept."""
+
+
+def parse(words: list[str]) -> Embed:
+    asked = tyro.cli(Embed, args=bare_duplicates(words), prog="wessl embed")
+    refuse_missing_weights(asked.run)
+    refuse_missing_data(asked.data)
+    return asked
+
+
+def bare_duplicates(words: list[str]) -> list[str]:
+    """
+    >>> bare_duplicates(["--duplicates", "--half", "--duplicates", "0.9"])
+    ['--duplicates', '0.99', '--half', '--duplicates', '0.9']
+    """
+    given: list[str] = []
+    for word, after in zip(words, [*words[1:], "--"], strict=True):
+        given.append(word)
+        if word == "--duplicates" and not after.replace(".", "").isdigit():
+            given.append(str(THRESHOLD))
+    return given

@@ -1,0 +1,38 @@
+"""What ``wessl pack`` takes."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from wessl.commands.paths import refuse_missing_data
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Write pictures into tar shards (WebDataset); the same command goes on after a kill."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """A folder, a list of paths, an .npz, tar shards or their URLs, hf://name, or builtin://digits."""
+    out: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+    """The folder for the shards: new, empty, or begun by the same command."""
+    short_side: int | None = 256
+    """Shrink pictures whose shorter side is longer; None: never. All others keep their bytes."""
+    quality: int = 90
+    """Of the JPEGs that are written because they were shrunk."""
+    per_shard: int = 4096
+    """Pictures in a shard."""
+    shuffle: bool = True
+    """In random order, as training needs them; else in the order of DATA."""
+    workers: int | None = None
+    """Processes that read, shrink and encode; default: one a core, at most 16."""
+    max_bad: float = 0.05
+    """Stop if more pictures cannot be read: a share up to 1, or a number of them."""
+    cache: str | None = None
+    """Where the listing of a large folder is kept."""
+
+
+def parse(words: list[str]) -> Pack:
+    asked = tyro.cli(Pack, args=words, prog="wessl pack")
+    refuse_missing_data(asked.data)
+    return asked

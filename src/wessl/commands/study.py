@@ -1,0 +1,63 @@
+"""What ``wessl study`` takes."""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import tyro
+
+from wessl.commands.paths import refuse_missing_data
+from wessl.evaluate.spelling import settle_all
+from wessl.study.studies import STUDIES, known
+
+
+@dataclass(frozen=True)
+class Study:
+    """Run one of the paper's studies and write its table and figure. The same command resumes."""
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """Which study; `list` explains each in a line."""
+    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
+    """A folder with train/ and test/ (or val/), or labelled DATA; smoke takes builtin://digits."""
+    size: Literal["smoke", "small", "paper"] = "smoke"
+    """smoke: minutes on a CPU; small: minutes a run on one GPU; paper: ImageNet, as published."""
+    seeds: tuple[int, ...] = ()
+    """How many, or several by name. Default: 1 at smoke, else 3. Later, more run only the new."""
+    protocols: tuple[str, ...] = ()
+    """1-shot (any n), 1% (any share), k-NN, linear, linear-fast. Default: the size's."""
+    epochs: float | None = None
+    """Length of every run; schedules follow. Default: the size's."""
+    train: str | None = None
+    """Labelled pictures to learn from, instead of DATA; their labels serve the measuring alone."""
+    test: str | None = None
+    """Labelled pictures to be tested on; without them, a fifth of --train."""
+    transfer: tuple[str, ...] = ()
+    """Of the study transfer: food101:PATH, pets:PATH, ..., or a folder with train/ and test/."""
+    out: str | None = None
+    """Folder for table and figure; runs lie in runs/ beside it. Default: studies/NAME."""
+    set: tuple[str, ...] = ()
+    """Settings of every cell, such as encoder.size=S optim.batch_size=128."""
+    draws: int | None = None
+    """Draws of the few labels. Default: 30, at smoke 10."""
+    parallel: int | None = None
+    """Runs at a time. Default: --per-device times the GPUs, or one a core."""
+    per_device: int = 1
+    """Runs side by side on one GPU; small ones gain from 2 to 4."""
+    retry: bool = False
+    """Try failed runs again."""
+    slim: bool = False
+    """Delete checkpoints and features of a run once it is measured, its heads' diversity too."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:1."""
+    cache: str | None = None
+    """Where decoded pictures are kept."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile, as in wessl pretrain."""
+
+
+def parse(words: list[str]) -> Study:
+    asked = tyro.cli(Study, args=words, prog="wessl study")
+    if asked.name != "list":
+        known("study", asked.name, STUDIES)
+    asked = replace(asked, protocols=settle_all(asked.protocols))
+    refuse_missing_data(asked.data, asked.train, asked.test)
+    return asked

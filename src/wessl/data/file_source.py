@@ -1,0 +1,151 @@
+"""Picture files: those below a folder, or those that a text file names."""
+
+import os
+from array import array
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wessl.data.bad_pictures import BadPicture
+from wessl.data.decode import ENDINGS, PixelFormat, Pixels, decode, sniff
+from wessl.data.forms import FORMS
+from wessl.data.names import Names, list_folder
+from wessl.data.source import Source, digest, number_labels
+from wessl.errors import UserError
+
+_PARTS = {"train", "training", "test", "testing", "val", "valid", "validation"}
+
+
+class FileSource(Source):
+    """Picture files below `root`."""
+
+    def __init__(self, location: str, root: str, names: Names, channels: int | None):
+        self.location, self.root, self.names, self._channels = location, root, names, channels
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, index: int) -> str:
+        return self.names[index]
+
+    def path(self, index: int) -> str:
+        return os.path.join(self.root, self.names[index])
+
+    def read(self, index: int, short_side: int | None = None) -> Pixels:
+        return decode(self.path(index), self.pixel_format, short_side)
+
+    def encoded(self, index: int) -> bytes:
+        try:
+            return Path(self.path(index)).read_bytes()
+        except OSError as error:
+            raise BadPicture(f"{type(error).__name__}: {error}") from error
+
+    @cached_property
+    def pixel_format(self) -> PixelFormat:
+        sample = np.linspace(0, len(self) - 1, min(len(self), 1024)).astype(int)
+        return sniff([self.path(i) for i in sample], self._channels)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Settled here once, not again by every worker that receives a copy.
+        return {**self.__dict__, "pixel_format": self.pixel_format}
+
+    @property
+    def channels(self) -> int:
+        return self.pixel_format.channels
+
+    @cached_property
+    def fingerprint(self) -> str:
+        labels = np.zeros(0) if self.labels is None else self.labels
+        stats = self._stats(np.arange(len(self)))
+        classes = str(self.classes).encode()
+        return digest(self.names.blob, self.names.bounds, stats, labels, classes)
+
+    def fingerprint_of(self, indices: NDArray[np.int64]) -> str:
+        labels = np.zeros(0) if self.labels is None else self.labels[indices]
+        names = self.names.take(indices)
+        classes = str(self.classes).encode()
+        return digest(names.blob, names.bounds, self._stats(indices), labels, classes)
+
+    def _stats(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sizes and modification times, `(n, 2)`."""
+        stats = np.empty((len(indices), 2), np.int64)
+
+        def look(block: range) -> None:
+            for row in block:
+                try:
+                    info = os.stat(self.path(int(indices[row])))
+                    stats[row] = info.st_size, info.st_mtime_ns
+                except OSError:  # a listed file that is not there: decoding will name it
+                    stats[row] = -1
+
+        blocks = [range(i, min(i + 4096, len(stats))) for i in range(0, len(stats), 4096)]
+        with ThreadPoolExecutor(8) as threads:  # network file systems answer slowly, not seldom
+            list(threads.map(look, blocks))
+        return stats
+
+
+class ListSource(FileSource):
+    """Picture files that the lines of a text file name."""
+
+    lines: NDArray[np.int64]
+
+    def read(self, index: int, short_side: int | None = None) -> Pixels:
+        try:
+            return super().read(index, short_side)
+        except BadPicture as bad:
+            where = f"line {self.lines[index]} of {os.path.basename(self.location)}"
+            raise BadPicture(f"{bad} ({where})") from bad
+
+
+def open_folder(path: Path, channels: int | None, keep: Path) -> FileSource | None:
+    """The pictures at any depth; None if there are none. Its index, if large, is kept in `keep`."""
+    root = os.fsencode(path.resolve())
+    listing = list_folder(root, keep / f"index-{digest(root)}.npz")
+    if not len(listing.names):
+        return None
+    source = FileSource(os.fsdecode(root), os.fsdecode(root), listing.names, channels)
+    source.labels, source.classes, source.note = listing.labels, listing.classes, listing.note
+    if source.classes and {name.lower() for name in source.classes} <= _PARTS:
+        parts = " and ".join(f"{name}/" for name in source.classes)
+        source.note = (
+            f"{path} holds {parts}, parts of a data set and not classes, so it has no labels; "
+            f"for those give {path / source.classes[0]}"
+        )
+        source.labels = source.classes = None
+    return source
+
+
+def open_list(path: Path, channels: int | None) -> ListSource:
+    """A path a line, absolute or from the text file's own folder; optionally a tab and a label."""
+    codes, lines, known = array("q"), array("q"), dict[bytes, int]()
+
+    def paths() -> Iterable[bytes]:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if b"\0" in line:
+                    raise UserError(f"{path} is not a text file (line {number}); give {FORMS}")
+                name, tab, label = line.rstrip(b"\r\n").partition(b"\t")
+                if not name and tab:
+                    raise UserError(f"{path}, line {number}: a label without a path before it")
+                if name:
+                    codes.append(known.setdefault(label, len(known)) if tab else -1)
+                    lines.append(number)
+                    if (codes[0] < 0) != (codes[-1] < 0):
+                        raise UserError(f"{path}, line {number}: all lines need a label, or none")
+                    yield name
+
+    names = Names.collect(paths())
+    if not len(names):
+        raise UserError(f"{path} names no pictures; it needs a path a line ({' '.join(ENDINGS)})")
+    source = ListSource(str(path.resolve()), str(path.resolve().parent), names, channels)
+    source.lines = np.frombuffer(lines, np.int64)
+    if known:
+        whole = all(label.isdigit() for label in known)
+        values = [int(label) if whole else os.fsdecode(label) for label in known]
+        source.labels, source.classes = number_labels(np.array(values)[codes], str(path))
+    return source

@@ -1,0 +1,7 @@
+"""The forms that DATA may take, in words."""
+
+FORMS = (
+    "a folder of pictures, a text file of paths, an .npz file with `images` (and `labels`), "
+    "tar shards ('shards/*.tar', https://host/shard-{000..099}.tar), hf://name[:split], "
+    "builtin://digits, builtin://digits/train or builtin://digits/test"
+)

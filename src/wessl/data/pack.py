@@ -1,0 +1,129 @@
+"""Any source into tar shards: in random order, in parallel, verified, and resumed after a kill."""
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+
+from wessl.data.bad_pictures import BadPicture, Skipped, check_bad
+from wessl.data.decode import Pixels
+from wessl.data.encode import Encoder, split_off_ending
+from wessl.data.pack_folder import (
+    JOURNAL,
+    REQUEST,
+    Request,
+    alone,
+    begin,
+    finished,
+    note,
+    read_skipped,
+    shard_name,
+    write_skipped,
+)
+from wessl.data.shard_files import ShardFiles
+from wessl.data.shard_index import CLASSES, INDEX, merge, save_index
+from wessl.data.shard_scan import Scanned, scan_tar
+from wessl.data.source import Source
+from wessl.data.tar_shards import Member, write_shard
+from wessl.data.workers import decode_many
+from wessl.errors import Failure
+from wessl.files import FULL, write_json
+
+Progress = Callable[[int, int], None]
+
+
+def pack_source(
+    source: Source,
+    out: Path,
+    request: Request,
+    workers: int | None = None,
+    max_bad: int | float = 0.05,
+    progress: Progress | None = None,
+) -> Skipped:
+    """Writes the shards that `out` does not hold yet, and returns what could not be read."""
+    with alone(out):
+        if not begin(out, request):
+            return read_skipped(out)
+        done = finished(out, request)
+        skipped: Skipped = [(name, why) for line in done.values() for name, why in line["skipped"]]
+        left = [shard for shard in range(request.shards) if shard not in done]
+        try:
+            if source.classes is not None:
+                write_json(out / CLASSES, source.classes)
+            written = _write(source, out, request, left, skipped, workers, max_bad, progress)
+            _finish(source, out, request, written, skipped)
+        except OSError as error:
+            if error.errno in (*FULL, errno.EFBIG):
+                raise Failure(
+                    f"no room left for shards in {out}; those that are whole stay: free some, and "
+                    "the same command goes on"
+                ) from error
+            raise
+    return skipped
+
+
+def _write(
+    source: Source,
+    out: Path,
+    request: Request,
+    left: list[int],
+    skipped: Skipped,
+    workers: int | None,
+    max_bad: int | float,
+    progress: Progress | None,
+) -> dict[int, Scanned]:
+    order = request.order()
+    wanted = (int(order[place]) for shard in left for place in request.places(shard))
+    encoder = Encoder(source, request.quality)
+    done = request.pictures - sum(len(request.places(shard)) for shard in left)
+    written = {}
+    with closing(decode_many(encoder, wanted, request.short_side, workers)) as encoded:
+
+        def members(shard: int) -> Iterator[Member]:
+            nonlocal done
+            places = request.places(shard)
+            for place, (index, content) in zip(places, islice(encoded, len(places)), strict=True):
+                if isinstance(content, BadPicture):
+                    skipped.append((source.name(index), str(content)))
+                    check_bad(skipped, request.pictures, max_bad)
+                else:
+                    yield _member(source, place, index, content)
+                done += 1
+                if progress is not None:
+                    progress(done, request.pictures)
+
+        for shard in left:
+            known, part = len(skipped), out / f".{shard_name(shard)}.part"
+            written[shard] = write_shard(part, members(shard))
+            part.replace(out / shard_name(shard))
+            note(out, shard, skipped[known:])
+    return written
+
+
+def _member(source: Source, place: int, index: int, content: Pixels) -> Member:
+    file, ending = split_off_ending(content)
+    label = None if source.labels is None else int(source.labels[index])
+    return Member(f"{place:09}", file, ending, source.name(index), label)
+
+
+def _finish(
+    source: Source, out: Path, request: Request, written: dict[int, Scanned], skipped: Skipped
+) -> None:
+    paths = [out / shard_name(shard) for shard in range(request.shards)]
+    parts = [written[i] if i in written else _scan(path) for i, path in enumerate(paths)]
+    index = merge(parts, ShardFiles([str(path.resolve()) for path in paths]))
+    index.pixel_format, index.classes = source.pixel_format, source.classes
+    sizes = [[path.name, path.stat().st_size] for path in paths]
+    save_index(out / INDEX, index, {"shards": sizes})
+    if skipped:
+        write_skipped(out, skipped)
+    done = dict(complete=True, packed=len(index), skipped=len(skipped))
+    write_json(out / REQUEST, asdict(request) | done)
+    (out / JOURNAL).unlink(missing_ok=True)
+
+
+def _scan(path: Path) -> Scanned:
+    with path.open("rb") as file:
+        return scan_tar(file, path.stat().st_size, str(path))

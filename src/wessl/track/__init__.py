@@ -1,0 +1,1 @@
+"""What training reports, handed on to experiment trackers."""

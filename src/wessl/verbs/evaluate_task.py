@@ -1,0 +1,112 @@
+"""Several encoders on one labelled set: measured, compared, shown, and kept in their folders."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wessl.commands.evaluate import Evaluate
+from wessl.evaluate.contestants import Contestant
+from wessl.evaluate.protocol_names import check_protocols, default_protocols
+from wessl.evaluate.suite import Row, details, differences, make_row, measure
+from wessl.evaluate.table import explain, explain_confused, print_comparison
+from wessl.evaluate.task import Task
+from wessl.pretrain.parallel import Team
+from wessl.run import Run
+from wessl.verbs.evaluate_inputs import Say, open_task, read_splits
+from wessl.verbs.evaluate_record import describe, plain, save
+from wessl.verbs.illustrate import after_evaluation
+
+Record = dict[str, Any]
+
+
+def on_one_task(
+    contestants: list[Contestant],
+    asked: Evaluate,
+    names: Sequence[str],
+    about: Record,
+    team: Team,
+    say: Say,
+    quiet: bool,
+) -> Record:
+    """The record of all of them; a run folder keeps its own row, and the others' gains on it."""
+    settings = asked.measured
+    task = team.in_turn(lambda: open_task(asked, contestants, settings.seed, say))
+    given = team.together(lambda: read_splits(asked, task))
+    names = list(names) or usual(task, list(given))
+    team.together(lambda: check_protocols(names, task, given, settings.select))
+    found = Comparison(settings.seed)
+    for contestant in contestants:
+        found.add(contestant, task, dict(measure(contestant, task, names, settings, given)))
+    made = {key: about[key] for key in ("command", "versions")}
+    record = (
+        about
+        | described(asked, task)
+        | dict(
+            settings=dataclasses.asdict(settings),
+            columns=names,
+            rows=[plain(row, asked.network, made) for row in found.rows],
+        )
+    )
+    record |= found.beside(0)
+    if not quiet:
+        show(record)
+    for i, path in enumerate(asked.run if team.first else ()):
+        save(path, record["rows"][i], record | found.beside(i))
+        if Run(path).exists:
+            after_evaluation(Path(path), contestants[i].like, task.test, say)
+    return record
+
+
+def usual(task: Task, given: list[str]) -> list[str]:
+    """What the labels allow; where draws are given, those instead of ours."""
+    allowed = default_protocols(task.train_labels)
+    full = [name for name in allowed if name in ("k-NN", "linear-fast")]
+    return [*given, *full] if given else allowed
+
+
+def described(asked: Evaluate, task: Task) -> Record:
+    assert asked.train is not None
+    tested = asked.test or asked.train
+    return dict(
+        kind="evaluation",
+        train=describe(asked.train, task.train, task.train_labels, task.train_rows),
+        test=describe(tested, task.test, task.test_labels, task.test_rows),
+    )
+
+
+@dataclass
+class Comparison:
+    """Rows of one table, and each with all the others."""
+
+    seed: int
+    rows: list[Row] = dataclasses.field(default_factory=list)
+    per_class: list[Record | None] = dataclasses.field(default_factory=list)
+
+    def add(self, contestant: Contestant, task: Task, measured: Record) -> None:
+        self.rows.append(make_row(contestant, task, measured, self.seed))
+        self.per_class.append(details(measured, task, self.seed))
+
+    def beside(self, base: int) -> Record:
+        """What is to be said of one row: its classes, and the others' gains on it."""
+        own = self.rows[base]
+        gains = [
+            dict(
+                name=row.name,
+                role=row.role,
+                weights=row.weights,
+                base=own.name,
+                results=differences(row, own, self.seed),
+            )
+            for row in self.rows
+            if row is not own
+        ]
+        return dict(differences=gains, per_class=self.per_class[base])
+
+
+def show(record: Record) -> None:
+    print_comparison(record)
+    print(explain(record))
+    if words := explain_confused(record["per_class"], record["rows"][0]["name"]):
+        print(words)

@@ -1,0 +1,136 @@
+"""What is settled before anything is decoded: a run's state, its config, and how to decode."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wessl import plan
+from wessl.auto import Choice, DataFacts
+from wessl.config import Config, Options, from_dict
+from wessl.data.pictures import Decode, choose_decode
+from wessl.data.sources import Source, open_source
+from wessl.plan import Plan
+from wessl.pretrain.console import Console
+from wessl.pretrain.parallel import Team
+from wessl.pretrain.spread import describe_team
+from wessl.run import Run
+from wessl.verbs import checks, resume
+from wessl.verbs.disk import say_disk
+from wessl.verbs.init import read_init
+from wessl.verbs.probe import probe_source
+
+State = dict[str, Any]
+Change = Callable[[Config], Config]
+
+
+@dataclass(frozen=True)
+class Start:
+    """The first process's findings; ``settled`` is what the others must hear of them."""
+
+    planned: Plan
+    decode: Decode
+    old: State | None
+    """The header of a run that goes on."""
+    state: State | None
+    """Its newest checkpoint."""
+    init: dict[str, Tensor] | None
+    normalisation: State | None
+    """What the weights of --init are made for."""
+    source: Source
+    probed: Source | None
+
+    @property
+    def settled(self) -> tuple[Plan, Decode, State | None]:
+        return self.planned, self.decode, self.old
+
+
+def find_start(
+    data: str | Path,
+    run: Run,
+    options: Options,
+    request: State,
+    change: Change,
+    console: Console,
+    device: torch.device,
+    team: Team,
+    held: contextlib.ExitStack,
+) -> Start:
+    """Tries all that could be wrong, and says what was chosen; the run is locked if it exists."""
+    source = open_source(data, directory=options.cache)
+    state = find_state(run, device if team.group is None else "cpu", console, held)
+    old = run.read_config() if state is not None else None
+    begun = read_init(resume.begun_from(old, options.init, request), request["recipe"], change)
+    change = change if begun is None else begun.below(change)
+    planned = settle(old, request, source, device, change, options, run.path)
+    config = planned.config
+    init = None if begun is None or state is not None else begun.weights
+    checks.check(config, options, len(source), init, team.world)
+    if config.channels != source.channels:
+        source = open_source(data, config.channels, options.cache)
+    probed = probe_source(options, config.channels)
+    decode, planned = choose_way(planned, source, device, options)
+    if begun is not None:
+        planned = replace(planned, choices=begun.choices(planned.choices))
+    if state is None and planned.choices:
+        console.say(plan.table(planned.choices, config))
+    for words in begun.words() if begun is not None and state is None else ():
+        console.say(words)
+    if team.group is not None:
+        console.say(describe_team(config, options, team))
+    checks.warn(config, source, device, console, team.world)
+    say_disk(config, options, run.path, console)
+    made_for = None if begun is None else begun.normalisation
+    return Start(planned, decode, old, state, init, made_for, source, probed)
+
+
+def find_state(
+    run: Run, device: str | torch.device, console: Console, held: contextlib.ExitStack
+) -> State | None:
+    """The newest checkpoint of a run that was begun, locked from now on; None for a new one."""
+    checks.refuse_unwritable(run.path)
+    if not run.exists:
+        return None
+    held.enter_context(run.locked())
+    # Without a whole checkpoint the folder may begin anew.
+    state = run.load_checkpoint(device, console.say)
+    resume.refuse_to_overwrite(run, state)
+    return state
+
+
+def settle(
+    old: State | None,
+    request: State,
+    source: Source,
+    device: torch.device,
+    change: Change,
+    options: Options,
+    out: str | Path,
+) -> Plan:
+    """The run's own config if it goes on with the same request, else what is asked for now."""
+    if old is None:
+        return plan.choose(request, source, device, change)
+    if old["request"] == request:
+        planned = Plan(from_dict(Config, old["config"]), [])
+    else:
+        facts = from_dict(DataFacts, old["facts"]) if old.get("facts") else None
+        planned = plan.choose(request, source, device, change, facts)
+        resume.refuse_changes(old["config"], planned.config, out)
+    resume.refuse_other_init(old["init"], options.init, out)
+    return planned
+
+
+def choose_way(
+    planned: Plan, source: Source, device: torch.device, options: Options
+) -> tuple[Decode, Plan]:
+    """How to decode, and the plan with all that was chosen of running it."""
+    choices = [*planned.choices, *plan.of_running(options, device)]
+    if options.decode != "auto":
+        return options.decode, replace(planned, choices=choices)
+    decode, why = choose_decode(source, planned.config.short_side, options.cache)
+    choices.append(Choice("decode", decode, why, warning=decode == "stream"))
+    return decode, replace(planned, choices=choices)

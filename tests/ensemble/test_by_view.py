@@ -1,0 +1,77 @@
+"""View by view or all at once: the same loss and gradients, in less memory."""
+
+import pytest
+import torch
+
+from wessl import ViT, multiview_loss
+from wessl.bench.memory import peak_bytes
+from wessl.config import LossConfig
+from wessl.ensemble import by_view
+from wessl.ensemble.by_view import multiview_loss_by_view, too_large
+from wessl.ensemble.heads import EnsembleHeads
+from wessl.ensemble.weighting import SCHEMES
+from wessl.pretrain.model import Model
+from wessl.pretrain.step import Views, student_step
+
+
+def random_heads(m: int, codes: int, **options) -> EnsembleHeads:
+    torch.manual_seed(0)
+    return EnsembleHeads(6, m, hidden_dim=8, embed_dim=5, num_codes=codes, **options).double()
+
+
+def at_once(heads, x, targets, weighting, same_views):
+    logits = heads(x).unflatten(1, (-1, targets.shape[2])).transpose(0, 1) / 0.1
+    return multiview_loss(logits, targets, weighting, 0.4, same_views)
+
+
+@pytest.mark.parametrize("same_views", [True, False])
+@pytest.mark.parametrize("share", [None, "projection", "codebook"])
+@pytest.mark.parametrize("weighting", SCHEMES)
+def test_loss_and_gradients_are_those_of_all_views_at_once(weighting, share, same_views):
+    m, n, c, views = 3, 4, 7, 5
+    heads = random_heads(m, c, share=share, weight_norm=True)
+    x = torch.randn(views * n, 6, dtype=torch.float64, requires_grad=True)
+    targets = torch.randn(2, m, n, c, dtype=torch.float64).softmax(-1)
+    expected = at_once(heads, x, targets, weighting, same_views)
+    found = multiview_loss_by_view(heads, x, 0.1, targets, weighting, 0.4, same_views)
+    torch.testing.assert_close(found, expected)
+    leaves = [x, *heads.parameters()]
+    ours = torch.autograd.grad(found, leaves, allow_unused=True)
+    theirs = torch.autograd.grad(expected, leaves, allow_unused=True)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_it_holds_the_logits_of_a_view_or_two():
+    heads, n, views = random_heads(1, 20_000), 8, 12
+    x = torch.randn(views * n, 6, dtype=torch.float64, requires_grad=True)
+    targets = torch.randn(2, 1, n, 20_000, dtype=torch.float64).softmax(-1)
+    cpu = torch.device("cpu")
+    for_all = peak_bytes(lambda: at_once(heads, x, targets, "unif", True).backward(), cpu)
+    for_one = peak_bytes(
+        lambda: multiview_loss_by_view(heads, x, 0.1, targets, "unif").backward(), cpu
+    )
+    logits = 8 * 20_000 * n
+    assert for_all > 2 * views * logits
+    assert for_one < views * logits
+
+
+def test_only_large_codebooks_go_view_by_view():
+    assert not too_large(EnsembleHeads(6, 16, 8, num_codes=1024), 12 * 256)
+    assert too_large(EnsembleHeads(6, 1, 8, num_codes=65_536), 12 * 256)
+
+
+def test_a_training_step_goes_view_by_view_where_the_logits_are_large(monkeypatch):
+    vit = ViT("T", patch_size=4, image_size=8, dim=8, depth=2, heads=2)
+    student = Model(vit, EnsembleHeads(8, 2, 8, num_codes=7)).double()
+    images = torch.randn(5 * 3, 3, 8, 8, dtype=torch.float64)
+    views = Views(3, [images[:6]], [images])
+    targets = torch.randn(2, 2, 3, 7, dtype=torch.float64).softmax(-1)
+    found = []
+    for limit in (by_view.AT_ONCE, 0):
+        monkeypatch.setattr(by_view, "AT_ONCE", limit)
+        loss, terms = student_step(student, views, targets, LossConfig(), 0.4)
+        gradients = torch.autograd.grad(loss, list(vit.parameters()))
+        found.append([loss, terms, *gradients])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)

@@ -1,0 +1,59 @@
+"""What a study says it will take, against what its parts should come to."""
+
+from dataclasses import replace
+
+import pytest
+
+from wessl.auto import FLOPS_PER_SECOND, DataFacts
+from wessl.study.cost import Measuring, seconds, total
+from wessl.study.sizes import SIZES, resolve
+from wessl.study.studies import STUDIES
+
+IMAGENET = DataFacts(1_281_167, 375, 500, channels=3, device="cuda", memory_bytes=139 << 30)
+DIGITS = DataFacts(1297, 8, 8, channels=1, device="cpu", memory_bytes=8 << 30)
+
+
+def config(study, name, size, facts):
+    (cell,) = [cell for cell in STUDIES[study].cells(SIZES[size]) if cell.name == name]
+    return resolve(cell, SIZES[size], facts, {})
+
+
+def test_a_look_at_a_picture_costs_what_vit_s_16_is_known_to():
+    small = config("where-how", "base", "paper", IMAGENET)
+    alone, both = (Measuring(elsewhere=n).seconds(small, IMAGENET) for n in (0, 10**9))
+    flops = (both - alone) * FLOPS_PER_SECOND["cuda"] / 10**9
+    assert flops == pytest.approx(2 * 4.6e9, rel=0.1)  # timm gives 4.6 billion products at 224
+
+
+def test_the_linear_protocol_looks_a_hundred_times_and_the_fast_one_once():
+    small = config("where-how", "base", "paper", IMAGENET)
+    usual = Measuring(("linear-fast",), tested=50_000, classes=1000)
+    fast, full = (
+        replace(usual, protocols=(name,)).seconds(small, IMAGENET)
+        for name in ("linear-fast", "linear")
+    )
+    training = seconds(small, IMAGENET)
+    assert 10 * fast < full < training
+    assert full > 0.02 * training  # worth telling
+
+
+def test_more_labels_draws_and_heads_cost_more():
+    small = config("where-how", "ent, both", "smoke", DIGITS)
+    usual = Measuring(("5-shot",), tested=500, classes=10, draws=10)
+    first = usual.seconds(small, DIGITS)
+    for more in (
+        replace(usual, protocols=("50%",)),
+        replace(usual, draws=30),
+        replace(usual, protocols=("5-shot", "k-NN")),
+        replace(usual, diversity=True),
+    ):
+        assert more.seconds(small, DIGITS) > first
+
+
+def test_the_whole_is_the_sum_over_runs_shared_by_the_devices():
+    small = config("where-how", "base", "smoke", DIGITS)
+    measuring = Measuring(("k-NN",), tested=500, classes=10)
+    each = seconds(small, DIGITS) + measuring.seconds(small, DIGITS)
+    assert total([small] * 4, DIGITS, 2, measuring)[0] == pytest.approx(2 * each)
+    assert total([small], DIGITS, 8, measuring)[0] == pytest.approx(each)
+    assert total([small], DIGITS, 1, None)[0] == pytest.approx(seconds(small, DIGITS))
