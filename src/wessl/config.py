@@ -150,7 +150,7 @@ class Options:
     devices: int | Literal["auto"] = 1
     """Processes to train with on this machine, each with a GPU of its own; auto: one a GPU."""
     parallel: Literal["auto", "ddp", "fsdp"] = "auto"
-    """Of many processes each holds a copy of the networks (ddp) or a shard (fsdp); auto: by size."""
+    """Of many processes each holds a copy of the networks (ddp) or a shard (fsdp); auto by size."""
     restarts: int = 3
     """How often --devices starts again from the last checkpoint when a process is lost."""
     timeout: float = 600.0
