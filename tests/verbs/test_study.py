@@ -175,6 +175,17 @@ def test_more_seeds_and_protocols_later_run_only_what_is_new(shared):
     assert result["difference"]["low"] <= result["difference"]["mean"]
 
 
+def test_some_cells_alone_bring_along_what_they_are_compared_with(shared):
+    folder, before = shared
+    only = QUICK | dict(only=("weight 5",))
+    table = wessl.study("memax", out=folder / "memax", **only)
+    assert [row["name"] for row in table["rows"]] == ["weight 3", "weight 5"]
+    old = {row["name"]: row["results"]["1-shot"]["seeds"] for row in before["rows"]}
+    assert all(
+        row["results"]["1-shot"]["seeds"]["0"] == old[row["name"]]["0"] for row in table["rows"]
+    )
+
+
 def test_heads_are_compared_before_slim_runs_lose_them(tmp_path):
     settings = QUICK | dict(settings=TINY | {"heads.count": 2}, slim=True)
     first = wessl.study("diversity", out=tmp_path / "diversity", **settings)
@@ -304,6 +315,10 @@ def test_the_list_explains_every_study(capsys):
         (["where-how", "flat"], "flat has no labels"),
         (["where-how", "half"], "neither test/ nor val/"),
         (["where-how", "--protocols", "0-shot"], "--protocols '0-shot' is unknown"),
+        (
+            ["where-how", "--only", "nobody"],
+            "--only 'nobody' is no cell of the study; it has 'base'",
+        ),
         (["where-how", "--set", "depth"], "write NAME=VALUE"),
         (["where-how", "--set", "nonsense=3"], "unknown setting 'nonsense'"),
         (["where-how", "--set", "epochs=3"], "--epochs sets the length"),

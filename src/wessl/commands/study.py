@@ -22,6 +22,8 @@ class Study:
     """smoke: minutes on a CPU; small: minutes a run on one GPU; paper: ImageNet, as published."""
     seeds: tuple[int, ...] = ()
     """How many, or several by name. Default: 1 at smoke, else 3. Later, more run only the new."""
+    only: tuple[str, ...] = ()
+    """Some of its cells alone, named as in the table; what they are compared with comes along."""
     protocols: tuple[str, ...] = ()
     """1-shot (any n), 1% (any share), k-NN, linear, linear-fast. Default: the size's."""
     epochs: float | None = None

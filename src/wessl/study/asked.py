@@ -34,6 +34,8 @@ class Asked:
     data: Data
     out: Path
     seeds: tuple[int, ...]
+    only: tuple[str, ...] = ()
+    """Names of cells, as in the table; none for all."""
     protocols: tuple[str, ...] = ()
     """None for the size's, as far as the labels allow."""
     transfer: tuple[str, ...] = ()
@@ -133,7 +135,21 @@ def make_items(asked: Asked, facts: DataFacts, device: torch.device, data: str) 
         checks.check(config, Options(), facts.pictures)
         name = cell.name.format(m=config.heads.count, c=config.heads.codes)
         items.append(Item(cell, name, config, make_key(config, data, timed)))
-    return items
+    return chosen(items, asked.only)
+
+
+def chosen(items: list[Item], only: tuple[str, ...]) -> list[Item]:
+    """Those named, and those they are compared with; all where none is named."""
+    names = [item.name for item in items]
+    if unknown := [name for name in only if name not in names]:
+        raise UserError(f"--only {unknown[0]!r} is no cell of the study; it has {quoted(names)}")
+    wanted = [item for item in items if item.name in only or not only]
+    kept = {cell for item in wanted for cell in (item.cell.name, item.cell.base)}
+    return [item for item in items if item.cell.name in kept]
+
+
+def quoted(names: list[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def make_key(config: Config, data: str, timed: bool) -> str:

@@ -31,6 +31,7 @@ def run_study(
     data: str | Path | None = None,
     size: Literal["smoke", "small", "paper"] = "smoke",
     seeds: int | Sequence[int] | None = None,
+    only: Sequence[str] = (),
     protocols: Sequence[str] = (),
     epochs: float | None = None,
     train: str | Path | None = None,
@@ -51,8 +52,9 @@ def run_study(
     """Runs what of a study is not done, then writes and returns its table.
 
     ``data`` is a folder with ``train/`` and ``test/`` (or ``val/``), or any labelled DATA.
-    ``seeds`` is a number or a list; ``settings`` are those of ``wessl.pretrain``, for all cells
-    (``{"encoder.size": "S"}``). Runs lie in ``runs/`` beside ``out`` and are shared by studies::
+    ``seeds`` is a number or a list; ``only`` names some of its cells; ``settings`` are those of
+    ``wessl.pretrain``, for all cells (``{"encoder.size": "S"}``). Runs lie in ``runs/`` beside
+    ``out`` and are shared by studies::
 
         found = wessl.study("where-how", "photos/", size="small", seeds=3)
         found["rows"][-1]["results"]["1-shot"]["difference"]
@@ -64,6 +66,7 @@ def run_study(
         data=find_data(text(data), text(train), text(test), size),
         out=Path(out if out is not None else Path("studies") / name),
         seeds=as_seeds(sized.seeds if seeds is None else seeds),
+        only=tuple(only),
         protocols=settle_all(tuple(protocols)),
         transfer=tuple(str(path) for path in transfer),
         epochs=epochs,
