@@ -7,3 +7,8 @@ import tempfile
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ["WESSL_CACHE"] = tempfile.mkdtemp(prefix="wessl-tests-")
+
+from hypothesis import settings
+
+settings.register_profile("shared machine", deadline=None)  # time says nothing about a law
+settings.load_profile("shared machine")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wessl import auto, recipes
 from wessl.auto import DataFacts
-from wessl.config import Config, differences, from_dict, to_dict
+from wessl.config import Config, differences, from_dict, override, to_dict
 from wessl.errors import UserError
 
 STARRED = [family for family in recipes.FAMILIES if "star" in family]
@@ -242,3 +242,27 @@ def test_the_users_epochs_take_the_schedules_along():
     config, choices = auto.small("auto", facts(), epochs=10)
     assert (config.optim.epochs, config.optim.warmup_epochs, config.loss.gamma_epochs) == (10, 1, 3)
     assert ("optim.epochs", "as asked for") in [(c.setting, c.reason) for c in choices]
+
+
+def test_what_depends_on_a_setting_follows_the_users_own():
+    def few(config):
+        return override(config, {"optim.batch_size": 16, "encoder.depth": 1})
+
+    pictures = facts(2_000, 64, 3)
+    usual, _ = auto.small("auto", pictures)
+    config, choices = auto.small("auto", pictures, change=few)
+    assert config.heads.codes == 32 < usual.heads.codes
+    assert config.optim.lr == pytest.approx(0.002 * math.sqrt(16 / 1024), rel=0.01)
+    (batch,) = [c for c in choices if c.setting == "optim.batch_size"]
+    assert (batch.value, batch.reason) == (16, "as asked for")
+    assert config.encoder.depth == usual.encoder.depth  # the user's own come on top, later
+
+    longer, _ = auto.small("auto", pictures, 600, change=few)
+    assert longer.optim.epochs > auto.small("auto", pictures, 600)[0].optim.epochs
+
+
+def test_half_precision_on_a_cpu_that_has_it_is_reckoned_faster():
+    slow = facts(2_000, 64, 3)
+    fast = replace(slow, cpu_bf16=True)
+    epochs = [auto.small("auto", f, 3600)[0].optim.epochs for f in (slow, fast)]
+    assert 1.5 < epochs[1] / epochs[0] < 2.1

@@ -6,6 +6,9 @@ import pytest
 
 import wessl
 from wessl.cli import VERBS
+from wessl.commands import evaluate
+from wessl.commands.pretrain import parse
+from wessl.errors import UserError
 
 HEAVY = ("torch", "matplotlib", "scipy", "sklearn")
 
@@ -41,6 +44,12 @@ def test_help_imports_nothing_heavy():
         ["evaluate", ".", "--train", ".", "--protocols", "one-shot"],
         ["embed", "/nowhere", "builtin://digits", "-o", "x.npz"],
         ["classify", "/nowhere", "builtin://digits", "--labels", "x.csv", "-o", "y.csv"],
+        ["classify", ".", ".", "--labels", "/nowhere.csv", "-o", "y.csv"],
+        ["embed", ".", ".", "-o", "x.txt"],
+        ["embed", ".", ".", "-o", "x.npz", "--neighbours", "-1"],
+        ["export", ".", "--to", "timm", "-o", "/"],
+        ["pack", ".", "-o", "/"],
+        ["pack", ".", "-o", "x", "--quality", "0"],
         ["export", ".", "--to", "tim"],
         ["diversity", ".", "/nowhere"],
         ["report", "/nowhere"],
@@ -55,6 +64,26 @@ def test_a_mistake_is_told_before_anything_heavy_is_imported(words):
         "except SystemExit as end: assert end.code == 2, end.code"
     )
     assert loaded_by(call) == []
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--epoch", "unknown flag --epoch; did you mean --epochs or --optim.epochs? "),
+        ("--batch-size=9", "unknown flag --batch-size; did you mean --optim.batch-size? "),
+        ("--optim.lrr", "unknown flag --optim.lrr; did you mean --optim.lr? "),
+        ("--zzz", "unknown flag --zzz; wessl pretrain --help-all lists them"),
+    ],
+)
+def test_a_misspelt_flag_of_pretrain_is_answered_with_those_like_it(flag, words):
+    with pytest.raises(UserError, match="unknown flag") as error:
+        parse(["builtin://digits", "--out", "run", flag, "3"])
+    assert words in str(error.value)
+
+
+def test_a_path_that_is_not_there_is_told_with_its_flag():
+    with pytest.raises(UserError, match="--test tset does not exist; give a folder"):
+        evaluate.parse([".", "--train", ".", "--test", "tset"])
 
 
 def test_import_wessl_imports_no_plotting_or_science():

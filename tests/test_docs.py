@@ -3,6 +3,7 @@
 import re
 import shlex
 import textwrap
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -11,6 +12,7 @@ import pytest
 from docs.builder import api
 
 from wessl.cli import VERBS
+from wessl.errors import UserError
 from wessl.verbs.completion import flags_of
 
 ROOT = Path(__file__).parents[1]
@@ -102,6 +104,50 @@ def test_commands_are_found_where_they_stand(tmp_path):
     assert wessl_commands(page) == [["study", "heads", "a"], ["demo", "--out", "x"]]
 
 
+def shell_commands(path: Path) -> list[list[str]]:
+    """The words after ``wessl`` in the page's shell blocks, started by whatever comes before."""
+    found = []
+    for block in read(path).blocks:
+        if block.language not in ("bash", "sh"):
+            continue
+        for line in block.code.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            at = [i for i, word in enumerate(words) if Path(word).name == "wessl"]
+            at = [i for i in at if i == 0 or words[i - 1] == "-m" or "=" in words[i - 1]]
+            if at and len(words) > at[0] + 1:
+                rest = words[at[0] + 1 :]
+                ends = [
+                    i for i, word in enumerate(rest) if word in ("|", "&&", "||", ";", ">", "&")
+                ]
+                found.append(rest[: ends[0]] if ends else rest)
+    return found
+
+
+def parsed(verb: str, words: list[str]) -> None:
+    """As the command line reads them, values and all; a path need not be there."""
+    try:
+        import_module(f"wessl.commands.{verb}").parse(words)
+    except UserError as error:
+        if "does not exist" not in str(error):
+            raise
+    except SystemExit as left:
+        if left.code:
+            raise AssertionError(f"wessl {verb} {shlex.join(words)} is refused") from left
+
+
+def test_commands_are_read_with_their_values(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```bash\nA=1 wessl demo --seeds 1 && echo\ntorchrun -m wessl evaluate r \\\n  --draws 3\n"
+        "cd wessl\n```\n"
+    )
+    assert shell_commands(page) == [["demo", "--seeds", "1"], ["evaluate", "r", "--draws", "3"]]
+    parsed("evaluate", ["gone", "--train", "gone"])
+    for wrong in (["--draws", "three"], ["--select", "best"], ["--draws", "0"]):
+        with pytest.raises((AssertionError, UserError)):
+            parsed("evaluate", ["gone", "--train", "gone", *wrong])
+
+
 every_page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 
 
@@ -123,6 +169,12 @@ def test_every_command_has_a_verb_and_flags_that_exist(path):
         assert verb in VERBS
         flags = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
         assert set(flags) <= set(flags_of(verb)), f"wessl {verb} {' '.join(words)}"
+
+
+@every_page
+def test_every_command_in_a_shell_block_is_accepted_by_its_verb(path):
+    for verb, *words in shell_commands(path):
+        parsed(verb, words)
 
 
 def test_the_api_reference_is_fresh():

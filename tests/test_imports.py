@@ -49,7 +49,7 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
         {"torch", "numpy", "PIL", "sklearn", "rich"},
     ),
     "commands": (  # what may be asked of a verb; test_cli.py sees that none of it imports torch
-        {"errors", "config", "recipes", "data", "evaluate", "export", "study", "__init__"},
+        {"errors", "config", "recipes", "data", "evaluate", "export", "study", "track", "__init__"},
         {"tyro"},
     ),
     "export": (  # onnxruntime runs what was written, where it is installed

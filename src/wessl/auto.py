@@ -4,14 +4,18 @@
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from wessl.config import Config, override
+from wessl.data.pictures import gigabytes
 from wessl.data.view_config import Views, dino_views, drawing_views
 from wessl.errors import UserError
 from wessl.pretrain.cost import flops_per_image, peak_bytes
 from wessl.recipes import FAMILIES, names, unknown
+
+Change = Callable[[Config], Config]
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ LONGEST = 800
 """Epochs: the paper's longest run, and the most a budget can buy."""
 FLOPS_PER_SECOND = {"cuda": 3e14, "cpu": 6e10}
 """Effective: bf16 on one H200 (2,200 images/s of dino-star-ent/vits16); fp32 on a server's core."""
+HALF_ON_A_CPU = 2.0
+"""How many times as fast bf16 is on a CPU that has it."""
 SECONDS_PER_STEP = {"cuda": 0.01, "cpu": 0.02}
 """What a step costs however small it is; measured on the CPU, supposed on the GPU."""
 START_SECONDS = {"cuda": 60.0, "cpu": 0.0}
@@ -66,11 +72,13 @@ def small(
     facts: DataFacts,
     budget_seconds: float | None = None,
     epochs: float | None = None,
+    change: Change = lambda config: config,
 ) -> tuple[Config, list[Choice]]:
     """A starred family sized to the pictures, the device and the time; ``auto`` is dino-star-ent.
 
     Starts from the family's ``vits16``; every setting that may differ from it is in the list. The
-    user's own ``epochs`` take the schedules along.
+    user's own ``epochs`` take the schedules along; ``change`` puts all of the user's settings on a
+    config, so that what depends on them follows. They are not in what is returned.
 
     >>> digits = DataFacts(1000, 8, 8, channels=1, device="cpu", memory_bytes=8 * 2**30)
     >>> config, choices = small("dino-star-ent", digits)
@@ -88,7 +96,8 @@ def small(
     if facts.pictures < 2:
         raise UserError(f"at least 2 pictures are needed to learn from, found {facts.pictures}")
     base = FAMILIES[family]("vits16")
-    views, chosen = (_drawings if facts.grey_drawings else _photographs)(base, facts)
+    batch = _batch_asked_for(base, change) or _batch(facts)
+    views, chosen = (_drawings if facts.grey_drawings else _photographs)(base, facts, batch)
     why = "the paper's best method; --recipe chooses another" if name == "auto" else "as asked for"
     choices = [
         Choice("recipe", f"{family}/auto", why),
@@ -98,8 +107,9 @@ def small(
     ]
     sized = replace(_apply(base, choices), views=views)
     asked = None if epochs is None else Choice("optim.epochs", epochs, "as asked for")
-    choices += [_parts(sized, facts), asked or _epochs(sized, facts, budget_seconds)]
-    choices += _schedules(_apply(sized, choices), facts)
+    own = change(sized)
+    choices += [_parts(own, facts), asked or _epochs(own, facts, budget_seconds)]
+    choices += _schedules(change(_apply(sized, choices)), facts)
     return _apply(sized, choices), choices
 
 
@@ -109,7 +119,9 @@ def seconds_per_image(config: Config, device: str) -> float:
     Other GPUs than an H200 are slower, often several times; more CPU cores are faster.
     """
     of_steps = SECONDS_PER_STEP[device] / config.optim.batch_size
-    return flops_per_image(config) / FLOPS_PER_SECOND[device] + of_steps
+    half = device == "cpu" and config.precision == "bf16"
+    rate = FLOPS_PER_SECOND[device] * (HALF_ON_A_CPU if half else 1)
+    return flops_per_image(config) / rate + of_steps
 
 
 def _apply(config: Config, choices: list[Choice]) -> Config:
@@ -135,12 +147,8 @@ def _precision(facts: DataFacts) -> tuple[str, str]:
     return "bf16", "this CPU has instructions for it: nearly twice as fast; losses stay in fp32"
 
 
-def _drawings(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
+def _drawings(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, list[Choice]]:
     size = min(32, max(16, 2 * facts.short_side))
-    wanted = 64
-    if facts.pictures >= 5000:
-        wanted = 256 if facts.device == "cuda" else 128
-    batch = _batch(facts, wanted)
     choices = [
         Choice("encoder.kind", "conv", "a transformer finds too few patches in small drawings"),
         Choice("encoder.widths", (24, 48, 96), "enough for small drawings, and quick"),
@@ -164,15 +172,10 @@ def _drawings(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
     return drawing_views(size), choices
 
 
-def _photographs(base: Config, facts: DataFacts) -> tuple[Views, list[Choice]]:
-    n, side, cuda = facts.pictures, facts.short_side, facts.device == "cuda"
+def _photographs(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, list[Choice]]:
+    side, cuda = facts.short_side, facts.device == "cuda"
     patch, view, local = _crops(side)
-    count = 6 if n < 50_000 else 10
-    wanted = 64
-    if cuda:
-        roomy = 1024 if facts.memory_bytes > 60e9 else 256
-        wanted = 128 if n < 4000 else roomy if n > 500_000 else 256
-    batch = _batch(facts, wanted)
+    count = 6 if facts.pictures < 50_000 else 10
     if cuda:
         lr, why = 0.001 * batch.value / 512, "the paper's rule: 0.001 x batch / 512"
     else:
@@ -213,7 +216,22 @@ def _crops(side: int) -> tuple[int, int, int]:
     return 4, view, max(16, round(view / 8) * 4)
 
 
-def _batch(facts: DataFacts, wanted: int) -> Choice:
+def _batch_asked_for(base: Config, change: Change) -> Choice | None:
+    """What stands after a change of a batch of nothing was set by the user."""
+    batch = change(override(base, {"optim.batch_size": 0})).optim.batch_size
+    return Choice("optim.batch_size", batch, "as asked for") if batch > 0 else None
+
+
+def _wanted_batch(facts: DataFacts) -> int:
+    n, cuda = facts.pictures, facts.device == "cuda"
+    if facts.grey_drawings:
+        return 64 if n < 5000 else 256 if cuda else 128
+    roomy = 1024 if facts.memory_bytes > 60e9 else 256
+    return 64 if not cuda else 128 if n < 4000 else roomy if n > 500_000 else 256
+
+
+def _batch(facts: DataFacts) -> Choice:
+    wanted = _wanted_batch(facts)
     limit = max(facts.pictures // 4, min(8, facts.pictures))
     batch = 1 << (min(wanted, limit).bit_length() - 1)
     reason = f"suits {facts.pictures:,} pictures on {_device(facts)}"
@@ -235,9 +253,8 @@ def _parts(config: Config, facts: DataFacts) -> Choice:
     parts = 1
     while parts < config.optim.batch_size and _peak(config, parts) > 0.7 * facts.memory_bytes:
         parts *= 2
-    reason = (
-        f"a step takes about {_peak(config, parts) / 1e9:.1f} of {facts.memory_bytes / 1e9:.1f} GB"
-    )
+    step, memory = _peak(config, parts), facts.memory_bytes
+    reason = f"a step takes about {gigabytes(step)} of {gigabytes(memory)}"
     if parts > 1:
         reason = f"a batch in {parts} parts, for memory: {reason}"
     return Choice("optim.accumulate", parts, reason, parts > 1)

@@ -170,8 +170,8 @@ class Options:
     """Seconds between checkpoints."""
     keep: int = 2
     """How many checkpoints are kept."""
-    log_every: int = 50
-    """Steps between lines of metrics."""
+    log_every: int | None = None
+    """Steps between lines of metrics; default: a fiftieth of the run, 50 at most."""
     probe: str | None = None
     """Labelled pictures for k-NN during training; default: DATA itself when it has labels."""
     probe_every: float | None = None

@@ -1,6 +1,13 @@
 """What ends a command in words instead of a traceback."""
 
+import shlex
 import signal
+import sys
+
+
+def pip_install(what: str) -> str:
+    """The command that installs for the Python that runs us, not for the system's."""
+    return f"{shlex.quote(sys.executable)} -m pip install {what}"
 
 
 class UserError(ValueError):
@@ -13,6 +20,10 @@ class Failure(UserError):
     """Nobody's mistake, but the work cannot go on: a full disk, no memory, NaN, broken files."""
 
     exit_code = 1
+
+
+class Lost(Failure):
+    """Something is gone that was there a moment ago; another try may find it again."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -37,7 +37,7 @@ def choose(
 ) -> Plan:
     """A recipe as published, or the automatic one, with the user's settings on top.
 
-    The automatic one is sized twice when the user sets the epochs, so that its schedules follow. A
+    The automatic one is sized around the user's settings, and twice when those are epochs. A
     run that goes on gives the ``facts`` it began with: memory free today must not change it.
     """
     name, budget = request["recipe"], request["budget"]
@@ -49,12 +49,12 @@ def choose(
         choices = choices if source.channels != published.channels else []
         return suited(replace(published, channels=source.channels), choices, device, change)
     facts = facts or look_at(source, device)
-    sized, choices = auto.small(name, facts, seconds(budget))
+    sized, choices = auto.small(name, facts, seconds(budget), change=change)
     epochs = change(sized).optim.epochs
     if epochs != sized.optim.epochs:
         if budget is not None:
             raise UserError("--budget and --optim.epochs both set the length: give one of them")
-        sized, choices = auto.small(name, facts, epochs=epochs)
+        sized, choices = auto.small(name, facts, epochs=epochs, change=change)
     return replace(suited(sized, choices, device, change), facts=facts)
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from torch import Tensor
 from wessl.data.cache import Batch, PictureCache, build_cache
 from wessl.data.loader import Loader, epoch_order
 from wessl.data.sources import Source, open_source
-from wessl.errors import UserError
+from wessl.data.workers import decode_many
+from wessl.errors import Failure, UserError
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 N, BATCH = 22, 4
@@ -154,8 +156,7 @@ def test_workers_die_with_a_killed_parent(source):
     command = [sys.executable, "-c", STREAMER, source.location]
     parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline() == "going\n"
-    tasks = Path(f"/proc/{parent.pid}/task").glob("*/children")
-    workers = [int(pid) for path in tasks for pid in path.read_text().split()]
+    workers = children(parent.pid)
     assert len(workers) == 2
     os.kill(parent.pid, signal.SIGKILL)
     parent.communicate()
@@ -163,6 +164,33 @@ def test_workers_die_with_a_killed_parent(source):
     while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(alive(pid) for pid in workers)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_a_worker_killed_while_it_hands_over_pictures_is_told_in_words(tmp_path):
+    for i in range(24):  # too wide for shared memory: more goes through the pipe than it holds
+        Image.new("RGB", (256, 64), (i, 0, 0)).save(tmp_path / f"{i:02}.png")
+    decoded = decode_many(open_source(tmp_path), range(24), short_side=64, workers=1)
+    known = children(os.getpid())
+    next(decoded)
+    (worker,) = children(os.getpid()) - known
+    spent = -1
+    while (now := cpu_ticks(worker)) != spent:  # it waits for room in the pipe
+        spent = now
+        time.sleep(0.3)
+    os.kill(worker, signal.SIGKILL)
+    with closing(decoded), pytest.raises(Failure, match="decodes pictures ended with code -9"):
+        list(decoded)
+
+
+def children(pid: int) -> set[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return {int(child) for path in tasks for child in path.read_text().split()}
+
+
+def cpu_ticks(pid: int) -> int:
+    spent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(int(ticks) for ticks in spent)
 
 
 def alive(pid: int) -> bool:

@@ -13,11 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from shard_tools import numbered_shards
 
 import wessl
+from wessl.data.bad_pictures import ShardLost
+from wessl.data.shard_write import Member, write_shard
 from wessl.data.sources import Source, open_source
-from wessl.data.tar_shards import Member, write_shard
 from wessl.errors import Failure, UserError
+from wessl.verbs.pack import Packed
 
 RNG = np.random.default_rng(0)
 
@@ -132,6 +135,75 @@ def test_an_index_that_is_not_of_these_shards_is_not_believed(photos, tmp_path):
     assert len(source) == 14
 
 
+def bitmaps(folder: Path, classes: dict[str, int]) -> Path:
+    """Two pictures a class, all of one size in bytes, in the class's shade of grey."""
+    for name, shade in classes.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(2):
+            Image.new("RGB", (16, 16), (shade,) * 3).save(folder / name / f"{i}.bmp")
+    return folder
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_shard_put_in_place_of_another_is_not_read_by_the_old_index(tmp_path, ahead):
+    for name, shades in (("a", (10, 20)), ("b", (30, 40))):
+        photos = bitmaps(tmp_path / name, dict(zip(("cat", "dog"), shades, strict=True)))
+        wessl.pack(photos, tmp_path / f"packed-{name}", workers=0)
+    old, new = (tmp_path / f"packed-{name}" / "shard-000000.tar" for name in "ab")
+    assert old.stat().st_size == new.stat().st_size
+    os.replace(new, old)
+    source = open_source(old.parent)
+    if ahead:
+        source.prefetch(range(4))
+    for i in range(4):
+        with pytest.raises(ShardLost, match=r"changed since it was indexed; remove .*index\.npz"):
+            source.read(i)
+    (old.parent / "index.npz").unlink()
+    source = open_source(old.parent, directory=tmp_path / "keep")
+    assert {int(source.read(i)[0, 0, 0]) for i in range(4)} == {30, 40}
+
+
+CREATURES = {"ant": 1, "cat": 2, "dog": 3}
+
+
+@pytest.fixture
+def two_packs(tmp_path) -> Path:
+    """`pa` with cats and dogs, `pb` with ants and cats: in both `.cls` are 0 and 1."""
+    for name, classes in (("a", ("cat", "dog")), ("b", ("ant", "cat"))):
+        photos = bitmaps(tmp_path / name, {c: CREATURES[c] for c in classes})
+        wessl.pack(photos, tmp_path / f"p{name}", workers=0)
+    return tmp_path
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_shards_of_two_packs_are_labelled_by_name(two_packs, bare):
+    if bare:  # tar files alone, as others copy them
+        for name in ("classes.json", "index.npz"):
+            (two_packs / "pa" / name).unlink()
+            (two_packs / "pb" / name).unlink()
+    source = open_source(str(two_packs / "p{a,b}/shard-*.tar"), directory=two_packs / "keep")
+    assert source.classes == ["ant", "cat", "dog"]
+    for i in range(8):
+        assert CREATURES[source.classes[source.labels[i]]] == source.read(i)[0, 0, 0]
+
+
+def test_named_and_numbered_shards_together_have_no_labels_and_it_is_said(two_packs):
+    numbered_shards(two_packs / "pc", [4])
+    source = open_source(str(two_packs / "p{a,c}/shard-*.tar"), directory=two_packs / "keep")
+    assert source.labels is None
+    assert "some shards name their classes and others only number them" in source.note
+
+
+def test_class_names_that_are_numbers_stay_names(tmp_path):
+    photos = bitmaps(tmp_path / "photos", {"2": 2, "10": 10})
+    wessl.pack(photos, tmp_path / "s", workers=0)
+    (tmp_path / "s" / "index.npz").unlink()
+    source = open_source(tmp_path / "s", directory=tmp_path / "keep")
+    assert source.classes == open_source(photos).classes == ["10", "2"]
+    named = [int(source.classes[label]) for label in source.labels]
+    assert named == [int(source.read(i)[0, 0, 0]) for i in range(4)]
+
+
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_the_order_is_random_unless_asked_for(tmp_path, shuffle):
     wessl.pack("builtin://digits/test", tmp_path / "s", shuffle=shuffle, workers=0)
@@ -200,6 +272,36 @@ def test_a_killed_pack_goes_on_where_it_was_and_ends_the_same(tmp_path):
     assert again.pictures == 500
     assert contents(cut) == before
     assert {path.name: path.stat().st_mtime_ns for path in cut.iterdir()} == times
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "index", "skipped"])
+def test_a_packed_folder_that_lost_something_is_made_whole_again(photos, tmp_path, damage):
+    out = tmp_path / "s"
+
+    def pack() -> Packed:
+        return wessl.pack(photos, out, per_shard=4, workers=0, max_bad=0.1)
+
+    before = pack(), contents(out)
+    times = {path.name: path.stat().st_mtime_ns for path in out.glob("shard-*.tar")}
+    for shard in sorted(times)[1:]:  # one of them lacks the broken picture, which counts once
+        if damage == "missing":
+            (out / shard).unlink()
+        elif damage == "cut":
+            os.truncate(out / shard, 1024)
+    if damage in ("index", "skipped"):
+        (out / {"index": "index.npz", "skipped": "skipped.txt"}[damage]).unlink()
+    assert (pack(), contents(out)) == before
+    first = out / min(times)
+    assert first.stat().st_mtime_ns == times[first.name]
+
+
+def test_shards_are_not_thrown_away_where_nothing_tells_whether_they_are_whole(tmp_path):
+    wessl.pack("builtin://digits/test", tmp_path / "s", workers=0)
+    (tmp_path / "s" / "pack.jsonl").unlink()
+    before = contents(tmp_path / "s")
+    with pytest.raises(UserError, match=r"pack\.jsonl.* is missing"):
+        wessl.pack("builtin://digits/test", tmp_path / "s", workers=0)
+    assert contents(tmp_path / "s") == before
 
 
 def test_others_files_are_never_touched(tmp_path):

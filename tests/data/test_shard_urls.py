@@ -12,7 +12,7 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
-from shard_tools import number, numbered_shards
+from shard_tools import number, numbered_shards, png, tar
 
 import wessl
 from wessl.data import shard_files
@@ -232,3 +232,17 @@ def test_packed_shards_open_by_their_url_without_being_read_through(server, tmp_
     names = {source.name(i): number(source.read(i)) for i in range(N)}
     assert sorted(names.values()) == list(range(N))
     assert all(int(name[-9:-4]) == shown for name, shown in names.items())
+
+
+def test_a_shard_replaced_on_a_server_that_tells_no_dates_is_noticed(server, tmp_path):
+    source = shards(server, tmp_path)
+    assert number(source.read(8)) == 8
+    size = (server.folder / "shard-1.tar").stat().st_size
+    others = [(f"{i:05}.png", png(i + 20)) for i in range(7, 17)]
+    labels = [(f"{i:05}.cls", b"1") for i in range(7, 17)]
+    members = [member for pair in zip(others, labels, strict=True) for member in pair]
+    assert tar(server.folder / "shard-1.tar", members).stat().st_size == size
+    for opened in (source, shards(server, tmp_path)):
+        with pytest.raises(ShardLost, match=r"changed since it was indexed; remove .*\.npz"):
+            opened.read(9)
+        assert number(opened.read(3)) == 3

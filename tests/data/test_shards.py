@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from shard_tools import number, numbered_shards, png, tar
 
-from wessl.data.bad_pictures import BadPicture
+from wessl.data.bad_pictures import BadPicture, ShardLost
 from wessl.data.cache import build_cache
 from wessl.data.loader import Loader
 from wessl.data.order import GROUP, RUN, epoch_order
@@ -127,6 +127,92 @@ def test_a_shard_cut_off_in_the_middle_gives_what_is_whole(tmp_path, folder):
     source = open_source(tmp_path / "cut.tar")
     assert [number(source.read(i)) for i in range(len(source))] == list(range(7, 13))
     assert "cut off in the middle" in source.note
+
+
+HEADER = tarfile.BLOCKSIZE
+
+
+@pytest.mark.parametrize("damage", ["header", "boundary", "half", "ff", "zeros", "label"])
+def test_a_damaged_shard_gives_what_is_whole_before_and_says_so(tmp_path, damage):
+    members = []
+    for i in range(40):
+        members += [(f"{i:03}.png", png(i)), (f"{i:03}.cls", str(i % 3).encode())]
+    path = tar(tmp_path / "shard.tar", members)
+    content = path.read_bytes()
+    with tarfile.open(path) as file:
+        picture, label = (file.getmember(f"020.{ending}").offset for ending in ("png", "cls"))
+        ends = [file.getmember(f"{i:03}.cls").offset_data + 1 for i in range(40)]
+    broken = {
+        "header": content[: picture + 100],
+        "boundary": content[:picture],
+        "half": content[: len(content) // 2],
+        "ff": content[:picture] + b"\xff" * HEADER + content[picture + HEADER :],
+        "zeros": content[:picture] + b"\0" * HEADER + content[picture + HEADER :],
+        "label": content[:label],
+    }
+    path.write_bytes(broken[damage])
+    source = open_source(path, directory=tmp_path / "keep")
+    whole = sum(end <= (len(content) // 2 if damage == "half" else picture) for end in ends)
+    assert whole - 1 <= len(source) <= whole  # of the last one nobody knows whether it is all there
+    assert [number(source.read(i)) for i in range(len(source))] == list(range(len(source)))
+    assert source.labels.tolist() == [i % 3 for i in range(len(source))]
+    assert "damaged or cut off in the middle" in source.note
+    assert str(path) in source.note
+
+
+def test_a_shard_that_ends_as_tar_files_end_is_not_called_damaged(tmp_path):
+    for count in (1, 3, 5, 7):  # the filling up to a multiple of 10,240 bytes differs
+        path = tar(tmp_path / f"{count}.tar", [(f"{i}.png", png(i, 40, 40)) for i in range(count)])
+        source = open_source(path, directory=tmp_path / "keep")
+        assert (len(source), source.note) == (count, None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "content", "label"),
+    [
+        ("cls", "²".encode(), "²"),
+        ("cls", b"1" * 23, "1" * 23),
+        ("json", b'{"label": %s}' % (b"1" * 23), "1" * 23),
+        ("json", b'{"packed_by": "wessl", "name": 5, "class": "cat"}', "cat"),
+    ],
+)
+def test_strange_labels_of_others_are_words(tmp_path, ending, content, label):
+    members = [("1.png", png(1)), (f"1.{ending}", content)]
+    source = open_source(tar(tmp_path / "x.tar", members), directory=tmp_path / "keep")
+    assert source.classes == [label]
+    assert source.name(0) == "x.tar/1.png"
+
+
+def test_words_that_are_numbers_go_together_with_other_words(tmp_path):
+    tar(
+        tmp_path / "a.tar", [("1.png", png(1)), ("1.cls", b"7"), ("2.png", png(2)), ("2.cls", b"3")]
+    )
+    tar(tmp_path / "b.tar", [("3.png", png(3)), ("3.cls", b"seven")])
+    source = open_source(str(tmp_path / "{a,b}.tar"), directory=tmp_path / "keep")
+    assert [source.classes[label] for label in source.labels] == ["7", "3", "seven"]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_shard_that_is_replaced_during_a_run_is_not_read(tmp_path, ahead):
+    folder = numbered_shards(tmp_path / "s", [3, 3])
+    source = open_source(str(folder / "*.tar"), directory=tmp_path / "keep")
+    assert number(source.read(4)) == 4
+    size = (folder / "shard-1.tar").stat().st_size
+    with tarfile.open(folder / "shard-1.tar", "w") as file:
+        for i in range(3, 6):
+            for name, content in ((f"{i:05}.png", png(i + 7)), (f"{i:05}.cls", b"1")):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                file.addfile(info, io.BytesIO(content))
+    os.utime(folder / "shard-1.tar", ns=(1, 1))
+    assert (folder / "shard-1.tar").stat().st_size == size
+    if ahead:
+        source.prefetch([3, 4, 5])
+    with pytest.raises(ShardLost, match=r"shard-1\.tar changed since it was indexed"):
+        source.read(4)
+    assert number(source.read(1)) == 1
+    again = open_source(str(folder / "*.tar"), directory=tmp_path / "keep")
+    assert number(again.read(4)) == 11
 
 
 def test_the_index_is_kept_until_a_shard_changes(tmp_path):

@@ -508,4 +508,5 @@ def test_folders_named_train_and_test_are_parts_and_not_classes(tmp_path):
     assert source.labels is None
     assert source.classes is None
     assert "parts of a data set and not classes" in source.note
+    assert source.note.endswith(f"give {tmp_path / 'train'}")
     assert open_source(tmp_path / "train").classes == ["cat", "dog"]

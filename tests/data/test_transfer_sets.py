@@ -418,6 +418,29 @@ def test_any_dataset_with_class_folders_is_one(tmp_path):
     assert (found.name, found.metric) == (tmp_path.name, "top-1")
 
 
+def test_class_folders_alone_give_up_a_fifth_of_each_class_by_seed(tmp_path):
+    class_folders(tmp_path, stones={"a": 10, "b": 5, "c": 2})
+    found = open_transfer_set(tmp_path / "stones", seed=1)
+    assert found.val is None
+    assert np.bincount(found.test.labels).tolist() == [2, 1, 1]
+    assert np.bincount(found.train.labels).tolist() == [8, 4, 1]
+    train, test = ({part.name(i) for i in range(len(part))} for part in (found.train, found.test))
+    assert not train & test
+    assert train | test == {
+        f"{label}/{i}.jpg" for label, count in dict(a=10, b=5, c=2).items() for i in range(count)
+    }
+    assert "seed 1" in found.split
+    for i in range(len(found.test)):
+        assert found.classes[found.test.labels[i]] == found.test.name(i)[0]
+    again, other = (open_transfer_set(tmp_path / "stones", seed=seed) for seed in (1, 2))
+    assert (again.test.fingerprint == found.test.fingerprint) > (
+        other.test.fingerprint == found.test.fingerprint
+    )
+    class_folders(tmp_path, single={"a": 1, "b": 1})
+    with pytest.raises(UserError, match="one picture a class, none to test on"):
+        open_transfer_set(tmp_path / "single")
+
+
 def test_class_folders_that_do_not_fit_are_named(tmp_path):
     with pytest.raises(UserError, match="none of the known datasets; give NAME:PATH"):
         open_transfer_set(tmp_path)

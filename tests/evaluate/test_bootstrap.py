@@ -9,6 +9,7 @@ from scipy import stats
 
 from wessl.evaluate.bootstrap import (
     accuracy_interval,
+    class_mean_difference_interval,
     class_mean_interval,
     difference_interval,
 )
@@ -174,3 +175,32 @@ def test_a_large_class_does_not_decide_over_the_mean_of_all():
     assert low < 0.65 < 0.75 < 0.85 < high  # ten pictures are half of it
     narrow = accuracy_interval(correct[None])
     assert narrow[1] - narrow[0] < 0.002
+
+
+def test_a_difference_of_means_over_classes_is_a_plain_loop_over_pairs_within_each_class():
+    rng = np.random.default_rng(0)
+    labels = torch.arange(12).repeat_interleave(torch.arange(20, 44, 2))
+    ours, theirs = (torch.from_numpy(rng.random(len(labels)) < p) for p in (0.8, 0.7))
+    gain = (ours.int() - theirs.int()).numpy()
+    own = [gain[labels.numpy() == c] for c in range(12)]
+    found = np.mean([pairs.mean() for pairs in own])
+    means = [np.mean([rng.choice(x, len(x)).mean() for x in own]) for _ in range(4000)]
+    expected = np.quantile(means, [0.025, 0.975])
+    ends = class_mean_difference_interval(ours, theirs, labels)
+    np.testing.assert_allclose(ends, expected, atol=0.01)
+    assert ends[0] < found < ends[1]
+    back = class_mean_difference_interval(theirs, ours, labels)
+    np.testing.assert_allclose(back, (-ends[1], -ends[0]), atol=0.01)
+
+
+@pytest.mark.parametrize("ease", [0.6, 0.95])
+def test_a_difference_of_means_over_classes_of_any_size_holds_the_truth(ease):
+    rng, held = np.random.default_rng(0), 0
+    for i in range(300):
+        hard = rng.beta(10 * ease, 10 * (1 - ease), 30)
+        labels = np.repeat(np.arange(30), 1 + np.arange(30) * 7 % 40)
+        luck = rng.random(len(labels))  # shared, so that the two answers hang together
+        ours, theirs = (torch.from_numpy(luck < p[labels]) for p in (hard, 0.9 * hard))
+        low, high = class_mean_difference_interval(ours, theirs, torch.from_numpy(labels), i)
+        held += low <= 0.1 * hard.mean() <= high
+    assert held / 300 >= 0.90

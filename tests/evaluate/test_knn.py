@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits, load_wine
+from real_features import SETS, features
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
@@ -27,17 +27,15 @@ def slow_vote(x: Tensor, y: Tensor, query: Tensor, k: int, temperature: float) -
     return max(sorted(votes), key=lambda label: votes[label])
 
 
-@pytest.mark.parametrize("load", [load_digits, load_wine])
-@pytest.mark.parametrize("k", [1, 5, 20, 100])
-def test_predictions_are_those_of_scikit_learn_with_the_same_votes(load, k):
-    x, y = load(return_X_y=True)
-    train, test = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 3 == 0
-    oracle = KNeighborsClassifier(
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("k", [1, 5, 20, 50])
+def test_predictions_are_those_of_scikit_learn_with_the_same_votes(name, k):
+    train, test = features(name)
+    model = KNeighborsClassifier(
         k, metric="cosine", algorithm="brute", weights=lambda far: np.exp((1 - far) / 0.07)
-    ).fit(x[train], y[train])
-    features, labels = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
-    ours = knn(features[train], labels[train], features[test], k=k)[k]
-    assert (ours.numpy() != oracle.predict(x[test])).sum() == 0
+    ).fit(train.features.double(), train.labels)
+    ours = knn(train.features, train.labels, test.features, k=k)[k]
+    assert (ours.numpy() != model.predict(test.features.double())).sum() == 0
 
 
 def test_each_k_of_a_sweep_equals_that_k_alone():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real_features import features
 from sklearn import datasets
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
@@ -23,7 +24,12 @@ REAL = {
 
 
 def real_features(name: str, standard: bool) -> tuple[Tensor, Tensor]:
-    x, y = REAL[name](return_X_y=True)
+    if name == "encoded digits":
+        sides = features(name)
+        x = torch.cat([side.features for side in sides]).double().numpy()
+        y = torch.cat([side.labels for side in sides]).numpy()
+    else:
+        x, y = REAL[name](return_X_y=True)
     if standard:
         x = (x - x.mean(0)) / np.maximum(x.std(0), 1e-6)
     return torch.tensor(x, dtype=torch.float32), torch.tensor(y)
@@ -73,7 +79,9 @@ def assert_optimal(
     tolerance: float,
     test: Tensor,
     truth: Tensor,
+    told: float | None = None,
 ) -> None:
+    """The weights are within `tolerance` of the optimum, what is told of them within `told`."""
     fit = logistic(x, y, strengths)
     assert fit.converged.all()
     predicted = fit.predict(test)
@@ -81,17 +89,19 @@ def assert_optimal(
         best, model = scikit(x, y, strength)
         ours = objective(fit.weight[i], fit.bias[i], x, y, strength, fit.center.double())
         assert ours == pytest.approx(best, rel=tolerance)
-        assert fit.objective[i].item() == pytest.approx(best, rel=tolerance)
+        assert fit.objective[i].item() == pytest.approx(best, rel=told or tolerance)
         theirs = torch.tensor(model.predict(test.double().numpy()))
         right, expected = (predicted[i] == truth).sum(), (theirs == truth).sum()
         assert abs(right - expected) <= max(1, len(truth) / 1000)
 
 
 @pytest.mark.parametrize("standard", [True, False], ids=["standardised", "raw"])
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", [*REAL, "encoded digits"])
 def test_float32_reaches_scikit_learns_optimum_on_real_features(name, standard):
     x, y = real_features(name, standard)
-    assert_optimal(x[::2], y[::2], (1e-4, 1e-2, 1.0, 1e3), 5e-5, x[1::2], y[1::2])
+    # From strength to strength float32's logits drift, and with them the value that is told.
+    told = 3e-4 if name == "encoded digits" else None
+    assert_optimal(x[::2], y[::2], (1e-4, 1e-2, 1.0, 1e3), 5e-5, x[1::2], y[1::2], told)
 
 
 @pytest.mark.parametrize("standard", [True, False], ids=["standardised", "raw"])

@@ -25,8 +25,9 @@ from wessl.evaluate.protocol_names import check_protocols, default_protocols
 from wessl.evaluate.settings import Settings
 from wessl.evaluate.spelling import settle
 from wessl.evaluate.suite import details, differences, make_row, measure
-from wessl.evaluate.table import explain, explain_confused, print_comparison
+from wessl.evaluate.table import explain, explain_confused, print_comparison, print_transfer
 from wessl.evaluate.task import Task
+from wessl.evaluate.transfer_features import transfer_features
 from wessl.run import build_encoder
 
 CPU = torch.device("cpu")
@@ -231,10 +232,41 @@ def test_a_table_is_whole_at_eighty_columns_however_many_protocols(runs):
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
-    assert text.count("98.8 ±2.5") == len(columns) * (len(runs) + 1)
+    assert text.count("98.8 (95.0\N{EN DASH}99.9)") == len(columns) * (len(runs) + 1)
     assert text.count("-12.3 ±7.5*") == len(columns) * (len(runs) - 1)
     assert all(column in text for column in columns)
     assert "chosen on the test pictures: optimistic" in text
+
+
+def test_names_in_brackets_are_names():
+    stream = io.StringIO()
+    record = invented(["exp[lr=0.1]", "[bold]b"], ["1-shot", "[shells]"])
+    print_comparison(record, Console(file=stream, width=120))
+    for name in ("exp[lr=0.1]", "[bold]b", "[shells]"):
+        assert name in stream.getvalue()
+
+
+def test_an_interval_that_ends_at_all_pictures_is_told_by_its_ends():
+    record = invented(["run"], ["1-shot"])
+    record["rows"][0]["results"] = {
+        "1-shot": record["rows"][0]["results"]["1-shot"] | dict(accuracy=1.0, interval=[0.8, 1.0])
+    }
+    stream = io.StringIO()
+    print_comparison(record, Console(file=stream, width=120))
+    assert "100.0 (80.0\N{EN DASH}100.0)" in stream.getvalue()
+    assert "±10.0" not in stream.getvalue()
+    assert "in brackets both its ends" in explain(record, 400)
+
+
+@pytest.mark.parametrize("select", ["val", "test"])
+def test_a_transfer_chosen_on_the_test_pictures_is_called_optimistic(select, capsys):
+    x, labels = torch.randn(60, 4), torch.arange(60) % 3
+    sides = [Labelled(x[rows], labels[rows]) for rows in (slice(0, 40), slice(40, 60))]
+    found = transfer_features(sides[0], None, sides[1], select=select)
+    stream = io.StringIO()
+    print_transfer({"run": {"[shells]": found}}, Console(file=stream, width=80))
+    assert ("optimistic" in stream.getvalue()) == (select == "test")
+    assert "[shells]" in stream.getvalue()
 
 
 def test_words_are_wrapped_without_tearing_numbers_from_their_signs():

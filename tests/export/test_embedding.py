@@ -18,7 +18,8 @@ from wessl.evaluate.features import TrainedEncoder, extract
 from wessl.evaluate.knn import neighbours
 from wessl.export.duplicates import near_duplicates
 from wessl.export.embed import embed_into
-from wessl.export.files import Near, check_out, write_features
+from wessl.export.files import Near, write_features
+from wessl.export.out import check_out
 from wessl.export.stream import Look
 
 SEEN = dict(encoder={"kind": "any"}, image_size=8, resize=8, mean=[0.5], std=[0.25], channels=1)

@@ -6,25 +6,35 @@ and what each returns is in ``folder/RANK.pt`` when the answer, their exit codes
 
 import json
 import os
-import signal
 import sys
+import time
 import traceback
 import uuid
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo
+import torch.distributed as dist
 import torch.distributed.fsdp
 from tiny import RECIPES, advance, build_trainer, open_pictures, tiny_config
 
+from wessl.config import Options
+from wessl.data.pictures import Pictures
+from wessl.data.sources import open_source
 from wessl.errors import Interrupted, UserError
+from wessl.pretrain.console import Console
 from wessl.pretrain.loop import train
 from wessl.pretrain.onlooker import Onlooker
 from wessl.pretrain.parallel import Team, join
 from wessl.pretrain.place import Place
 from wessl.pretrain.trainer import Trainer
-from wessl.run import Run
+from wessl.run import Run, describe_encoder
+from wessl.verbs.launched import first_line, is_lost_connection
+from wessl.verbs.pretrain import pretrain_with
+from wessl.verbs.probe import make_probe
 
 CPU = torch.device("cpu")
 
@@ -67,22 +77,68 @@ def read_metrics(team: Team, **more: Any) -> dict[str, Any]:
     return dict(trainer.meter.read(0.3, targets, representations, team))
 
 
-def run_loop(team: Team, folder: str, asked: int = -1, **more: Any) -> dict[str, Any]:
-    """The loop over a run folder; at step 5 the process ``asked`` is told to save and stop."""
+def run_loop(
+    team: Team,
+    folder: str,
+    signals: tuple[tuple[int, int, int], ...] = (),
+    nap: float = 0,
+    **more: Any,
+) -> dict[str, Any]:
+    """The loop over a run folder; ``signals`` are for a process at a step, the nap at step 5."""
     trainer = make_trainer(team, **more)
     run = Run.create(folder + "/run", {}) if team.first else Onlooker(folder + "/run")
     rows = []
 
     def report(row: dict[str, Any]) -> None:
         rows.append(row)
-        if row.get("step") == 5 and team.rank == asked:
-            os.kill(os.getpid(), signal.SIGTERM)
+        for rank, step, number in signals:
+            if "loss" in row and (team.rank, row["step"]) == (rank, step):
+                os.kill(os.getpid(), number)
+        if "loss" in row and row["step"] == 5:
+            time.sleep(nap)
 
     try:
         train(trainer, run, report, probe=lambda encoder: {"sum": float(team.rank)})
     except Interrupted as stopped:
         return {"step": trainer.step, "words": str(stopped), "rows": rows}
     return {"step": trainer.step, "words": "", "rows": rows}
+
+
+def look_apart(team: Team, folder: str, **_: Any) -> str:
+    """Why processes that find other pictures at one relative path do not train together."""
+    os.chdir(f"{folder}/{team.rank}")
+    asked: dict[str, Any] = dict(recipe="auto", budget=None, changes={})
+    options = Options(device="cpu", cache=f"{folder}/cache")
+    silent = Console(quiet=True)
+    try:
+        pretrain_with("d", f"{folder}/run", options, asked, lambda c: c, silent, team, CPU)
+    except UserError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def probe(team: Team, data: str, **more: Any) -> dict[str, float]:
+    """k-NN in the middle of training, on labelled pictures that are read as they come."""
+    trainer = make_trainer(team, **more)
+    config = trainer.config
+    labelled = Pictures(open_source(data, config.channels), config.short_side)
+    score = make_probe(labelled, describe_encoder(config, trainer.mean, trainer.std), team)
+    assert score is not None
+    return score(trainer.taught_encoder())
+
+
+def lose_touch(team: Team, **_: Any) -> list[tuple[bool, str]]:
+    """How gloo's errors are understood and shown, while one process keeps the others waiting."""
+    hasty = dist.new_group(timeout=timedelta(seconds=1), backend="gloo")
+    if team.rank:
+        time.sleep(3)
+    found = []
+    for _ in range(2):
+        try:
+            dist.all_reduce(torch.ones(1), group=hasty)
+        except RuntimeError as error:
+            found.append((is_lost_connection(error), first_line(error)))
+    return found
 
 
 def stop_one(team: Team, **_: Any) -> str:
@@ -99,13 +155,24 @@ def stop_one(team: Team, **_: Any) -> str:
     return ""
 
 
-TASKS = {task.__name__: task for task in (take_steps, take_a_bad_step, read_metrics, run_loop)}
-TASKS["stop_one"] = stop_one
+TASKS: dict[str, Callable[..., Any]] = {
+    task.__name__: task
+    for task in (
+        take_steps,
+        take_a_bad_step,
+        read_metrics,
+        run_loop,
+        look_apart,
+        probe,
+        lose_touch,
+        stop_one,
+    )
+}
 
 
 def run_one(rank: int, job: dict[str, Any], meet: Path) -> None:
     folder, world, task = Path(job["folder"]), job.pop("world"), TASKS[job.pop("task")]
-    if task is not run_loop:
+    if task not in (run_loop, look_apart):
         job.pop("folder")
     place = Place(rank, world, rank, f"file://{meet}") if world > 1 else None
     with join(place, CPU, timeout=60) as team:

@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 
 import pytest
 from rich.console import Console as Terminal
@@ -102,8 +103,8 @@ def test_between_rows_the_step_moves_on():
         console.printed = 0.0
         console(ROW)
         console.printed = 0.0
-        console.tick(1207, 12000, 12.07)
-        console.tick(1208, 12000, 12.08)  # too soon to be seen
+        console.tick(1207, 12000, 12.07, 256)
+        console.tick(1208, 12000, 12.08, 256)  # too soon to be seen
 
     received = drawn(200, act)
     assert "step 1207/12000  epoch 12.1  loss 5.123" in received
@@ -113,9 +114,33 @@ def test_between_rows_the_step_moves_on():
 def test_before_the_first_row_the_step_is_shown_alone():
     def act(console):
         console.printed = 0.0
-        console.tick(3, 12000, 0.03)
+        console.tick(3, 12000, 0.03, 256)
 
     assert re.search(r"step 3/12000  epoch 0.0 *\n", drawn(80, act))
+
+
+def test_from_the_third_step_on_speed_and_time_left_are_told():
+    def act(console):
+        for step in (1, 2, 3):
+            console.printed = 0.0
+            console.tick(step, 12000, 0.0, 256)
+            if step == 1:
+                time.sleep(0.02)
+
+    received = drawn(80, act)
+    assert re.search(r"step 2/12000  epoch 0.0 *[\r\n\x1b]", received)
+    found = re.search(r"step 3/12000  epoch 0.0  (\d+) img/s  ETA (\d+):(\d+)", received)
+    assert found is not None
+    speed, minutes, seconds = map(int, found.groups())
+    assert speed <= 2 * 256 / 0.02
+    assert 60 * minutes + seconds == pytest.approx((12000 - 3) * 256 / speed, abs=1.5)
+
+
+def test_the_last_line_has_no_k_nn_of_an_earlier_encoder(capsys):
+    console = Console()
+    console(dict(step=5, epoch=0.5, probe=dict(knn=0.434)))
+    console(ROW | dict(step=ROW["steps"]))
+    assert "k-NN" not in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_markup_in_words_is_left_alone():
@@ -133,7 +158,7 @@ def test_without_a_terminal_a_plain_line_comes_now_and_then(capsys):
     console(ROW | dict(step=12000))  # the last line always
     console(dict(step=5, epoch=0.5, probe=dict(knn=0.434)))
     console(dict(message="health: all is well"))
-    console.tick(3, 5, 0.1)
+    console.tick(3, 5, 0.1, 8)
     console.close()
     printed = capsys.readouterr().err.splitlines()
     assert len(printed) == 3

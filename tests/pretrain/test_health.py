@@ -9,7 +9,7 @@ from tiny import RECIPES, VIT, build_trainer, tiny_config
 
 from wessl.data.view_config import drawing_views
 from wessl.errors import UserError
-from wessl.pretrain.health import examine
+from wessl.pretrain.health import examine, rhythm
 from wessl.pretrain.loop import train
 from wessl.run import Run
 
@@ -70,6 +70,16 @@ def test_a_finding_needs_three_rows_in_a_row_and_says_since_when(kind):
 @pytest.mark.parametrize("kind", BAD)
 def test_a_finding_is_over_with_the_first_good_row(kind):
     assert kinds(rows(*[BAD[kind]] * 5, {})) == []
+
+
+def test_a_short_run_has_more_rows_and_is_given_as_many_steps():
+    for steps in (10, 99, 500, 2499, 2500, 10**6):
+        every, patience = rhythm(None, steps)
+        assert every == max(1, min(50, steps // 50))
+        assert 150 <= every * patience < 150 + every
+    every, patience = rhythm(None, 500)
+    assert examine(rows(*[BAD["rank"]] * (patience - 1)), patience) == []
+    assert len(examine(rows(*[BAD["rank"]] * patience), patience)) == 1
 
 
 def test_several_findings_are_told_together():

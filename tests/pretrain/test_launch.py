@@ -1,22 +1,28 @@
 """``--devices``: processes that are lost, stopped or mistaken, through the command line itself."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 import wessl
+from wessl.data.sources import open_source
+from wessl.errors import UserError
 from wessl.run import Run
 
-WORDS = ("pretrain", "builtin://digits/test", "--device", "cpu", "--heads.count", "2")
 SETTINGS = {"heads.count": 2, "epochs": 3, "log_every": 1}
-QUICK = ("--optim.epochs", "3", "--log-every", "1", "--save-every", "0", "--timeout", "60")
+WORDS = ("--device", "cpu", "--heads.count", "2", "--optim.epochs", "3", "--log-every", "1")
+QUICK = (*WORDS, "--save-every", "0", "--timeout", "60", "--devices", "2")
+HANDLED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1]
 
 
 @pytest.fixture(scope="module")
@@ -25,93 +31,151 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, cache):
+def data(tmp_path_factory):
+    """Digits as files, which other processes decode."""
+    folder = tmp_path_factory.mktemp("digits")
+    digits = open_source("builtin://digits/test")
+    for number in range(len(digits)):
+        Image.fromarray(digits.read(number)[:, :, 0]).save(folder / f"{number:03d}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, cache, data):
     """The encoder of the same run, made by one process."""
-    out = tmp_path_factory.mktemp("alone") / "run"
-    wessl.pretrain(WORDS[1], out, device="cpu", cache=str(cache), quiet=True, **SETTINGS)
+    return finish(data, tmp_path_factory.mktemp("alone") / "run", cache)
+
+
+def finish(data, out, cache, devices=1):
+    settings = SETTINGS | dict(device="cpu", devices=devices, cache=str(cache), quiet=True)
+    wessl.pretrain(data, out, **settings)
     return load_file(out / "encoder.safetensors")
 
 
-def start(cache, *words, **environment) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "wessl", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"WESSL_CACHE": str(cache)} | environment,
-    )
+@pytest.fixture
+def start(cache):
+    """Starts the command; what a failed test leaves behind is ended."""
+    started = []
+
+    def begin(*words) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", "wessl", "pretrain", *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"WESSL_CACHE": str(cache)},
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.terminate()
+        process.communicate()
 
 
-def children(process) -> list[int]:
-    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return [int(pid) for pid in path.read_text().split()]
+def children(pid: int) -> list[int]:
+    """Of all its threads."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return sorted(int(child) for path in found for child in path.read_text().split())
 
 
-def wait_for(run: Run, rows: int, process) -> None:
+def wait_for(condition, process=None) -> None:
     deadline = time.monotonic() + 120
-    while len(run.read_metrics()) < rows:
+    while not condition():
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.02)
+        assert process is None or process.poll() is None, process.communicate()[1]
+        time.sleep(0.1)
 
 
-def same_encoder(run: Run, expected) -> None:
-    weights = load_file(run.path / "encoder.safetensors")
+def wait_for_rows(run: Run, rows: int, process) -> None:
+    wait_for(lambda: len(run.read_metrics()) >= rows, process)
+
+
+def same_encoder(weights, expected) -> None:
     assert weights.keys() == expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=2e-4, msg=name)
 
 
-def test_a_killed_process_is_replaced_and_nothing_is_lost(tmp_path, cache, undisturbed):
-    run = Run(tmp_path / "run")
-    process = start(cache, *WORDS, "--out", run.path, "--devices", 2, *QUICK)
-    wait_for(run, 6, process)
-    os.kill(children(process)[1], signal.SIGKILL)
-    printed, said = process.communicate(timeout=200)
-    assert process.returncode == 0, said
-    assert "process 1 of 2 was killed by SIGKILL; all start again from the last check" in said
-    assert f"resuming {run.path} at step" in said
-    assert printed.count("encoder: ") == 1
-    assert "Traceback" not in said
-    same_encoder(run, undisturbed)
-
-
-def test_a_signal_saves_and_stops_all_and_a_loss_without_restarts_leaves_it_whole(
-    tmp_path, cache, undisturbed
+def test_what_is_lost_is_replaced_and_without_restarts_the_run_is_left_whole(
+    tmp_path, cache, data, start, undisturbed
 ):
     run = Run(tmp_path / "run")
-    words = (*WORDS, "--out", run.path, *QUICK, "--devices", 2, "--restarts", 0)
-    process = start(cache, *words)
-    wait_for(run, 3, process)
-    pids = children(process)
+    words = (data, "--out", run.path, *QUICK, "--decode", "stream", "--workers", 1)
+    process = start(*words, "--restarts", 1)
+    wait_for_rows(run, 3, process)
+    pids = children(process.pid)
+    os.kill(pids[1], signal.SIGKILL)
+    wait_for(lambda: len(set(children(process.pid)) - set(pids)) == 2, process)
+    rows = len(run.read_metrics())
+    wait_for_rows(run, rows + 1, process)
+    decoder = children(children(process.pid)[1])
+    assert len(decoder) == 1
+    os.kill(decoder[0], signal.SIGKILL)
+    _, said = process.communicate(timeout=200)
+    assert process.returncode == 1
+    assert "process 1 of 2 was killed by SIGKILL; all start again from the last check" in said
+    assert f"resuming {run.path} at step" in said
+    saved = run.load_checkpoint()["step"]
+    assert said.splitlines()[-1] == (
+        "wessl: process 1 of 2 ended: a process that decodes pictures ended with code -9; a "
+        "negative code is a signal (-9 often means out of memory: use fewer --workers), and no "
+        f"restart is left (--restarts 1). The run is saved at step {saved}; the same command goes "
+        "on"
+    )
+    assert "Traceback" not in said
+
+    before = [signal.getsignal(signum) for signum in HANDLED], dict(os.environ)
+    same_encoder(finish(data, run.path, cache, devices=2), undisturbed)
+    assert ([signal.getsignal(signum) for signum in HANDLED], dict(os.environ)) == before
+
+
+def test_who_is_asked_to_stop_saves_or_says_why_not_even_without_the_launcher(
+    tmp_path, data, start
+):
+    run = Run(tmp_path / "run")
+    words = (data, "--out", run.path, *QUICK)
+    process = start(*words)
+    wait_for_rows(run, 3, process)
+    pids = children(process.pid)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=200)
     assert process.returncode == 128 + signal.SIGTERM
     saved = run.load_checkpoint()["step"]
     last = f"wessl: stopped by SIGTERM, saved at step {saved}; the same command goes on"
     assert said.splitlines()[-1] == last
+    assert "death signal" not in said
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
-    process = start(cache, *words)
-    wait_for(run, saved + 3, process)
-    os.kill(children(process)[0], signal.SIGKILL)
+    process = start(*words)
+    wait_for_rows(run, saved + 2, process)
+    pids = children(process.pid)
+    process.kill()
+    process.communicate(timeout=200)
+    wait_for(lambda: not [pid for pid in pids if Path(f"/proc/{pid}").exists()])
+    rows = len(run.read_metrics())
+    saved = run.load_checkpoint()["step"]
+    assert saved == rows
+    assert not (run.path / "encoder.safetensors").exists()
+
+    process = start(*words)
+    wait_for_rows(run, saved + 2, process)
+    # Files may grow no more, in the process that writes them: a full disk.
+    resource.prlimit(children(process.pid)[0], resource.RLIMIT_FSIZE, (4096, 4096))
+    process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=200)
     assert process.returncode == 1
-    assert f"resuming {run.path} at step {saved} of" in said
     saved = run.load_checkpoint()["step"]
-    assert said.splitlines()[-1] == (
-        "wessl: process 0 of 2 was killed by SIGKILL, and no restart is left (--restarts 0). "
-        f"The run is saved at step {saved}; the same command goes on"
-    )
-    wessl.pretrain(WORDS[1], run.path, device="cpu", cache=str(cache), quiet=True, **SETTINGS)
-    same_encoder(run, undisturbed)
+    assert said.splitlines()[-1].startswith("wessl: checkpoint not saved: ")
+    assert said.endswith(f"run the same command again; the run is saved at step {saved}\n")
 
 
-def test_mistakes_are_told_once_and_not_tried_again(tmp_path, cache):
-    words = (*WORDS, "--out", tmp_path / "run", "--devices", 2)
-    process = start(cache, *words, "--optim.batch-size", 63)
-    _, said = process.communicate(timeout=100)
-    assert process.returncode == 2
-    assert said.splitlines()[-1].startswith("wessl: a batch of 63 cannot be split evenly over 2")
-    assert said.count("cannot be split") == 1
+def test_mistakes_are_told_once_and_not_tried_again_in_a_thread_too(tmp_path, cache, capfd):
+    call = dict(device="cpu", devices=2, cache=str(cache), batch_size=63)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(wessl.pretrain, "builtin://digits/test", tmp_path / "run", **call)
+        with pytest.raises(UserError, match=r"^a batch of 63 cannot be split evenly over 2 proc"):
+            asked.result()
+    assert capfd.readouterr().err == ""
     assert not (tmp_path / "run").exists()

@@ -2,12 +2,15 @@
 
 import json
 import math
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from tiny import build_pictures
 
 from wessl.errors import UserError
@@ -37,7 +40,7 @@ class Teams:
     def all(self, task, world, **job):
         self.count += 1
         self.last = self.folder / str(self.count)
-        self.last.mkdir()
+        self.last.mkdir(exist_ok=True)
         job |= dict(task=task, world=world, folder=str(self.last), pictures=str(self.folder))
         print(json.dumps(job), file=self.process.stdin, flush=True)
         codes = json.loads(self.process.stdout.readline())
@@ -141,7 +144,8 @@ def test_nan_in_one_process_is_skipped_by_all(teams, way):
 @pytest.mark.parametrize("asked", [0, 1])
 def test_a_signal_to_one_process_saves_and_stops_all_at_the_same_step(teams, asked):
     options = {"log_every": 1, "probe_every": 1}
-    ends = teams.all("run_loop", 2, asked=asked, recipe="dino", options=options)
+    signals = [(asked, 5, signal.SIGTERM)]
+    ends = teams.all("run_loop", 2, signals=signals, recipe="dino", options=options)
     assert ends[0]["step"] == ends[1]["step"] == 6
     assert {end["words"] for end in ends} == {
         "stopped by SIGTERM at step 6; it is saved, and the same command goes on"
@@ -151,6 +155,28 @@ def test_a_signal_to_one_process_saves_and_stops_all_at_the_same_step(teams, ask
     rows = run.read_metrics()
     assert [row["step"] for row in rows if "loss" in row] == [1, 2, 3, 4, 5, 6]
     assert [row["probe"] for row in rows if "probe" in row] == [{"sum": 0.0}]
+
+
+def saved_steps(run):
+    return [int(path.stem.split("-")[1]) for path in sorted(run.checkpoints.glob("*.pt"))]
+
+
+def test_what_is_due_or_asked_for_is_saved_once(teams):
+    options = {"log_every": 1, "keep": 20}
+    usr1 = signal.SIGUSR1
+    # One signal, which two processes hear in neighbouring steps.
+    teams.all("run_loop", 2, signals=[(0, 5, usr1), (1, 6, usr1)], recipe="dino", options=options)
+    assert saved_steps(Run(teams.last / "run")) == [6, 12]
+    teams.all("run_loop", 2, nap=4, recipe="dino", options=options | {"save_every": 3.9})
+    assert saved_steps(Run(teams.last / "run")) == [6, 12]
+
+
+def test_a_wish_to_stop_is_not_lost_behind_a_wish_to_save(teams):
+    signals = [(0, 5, signal.SIGINT), (1, 5, signal.SIGUSR1)]
+    ends = teams.all("run_loop", 2, signals=signals, recipe="dino", options={"log_every": 1})
+    assert {end["words"] for end in ends} == {
+        "stopped by SIGINT at step 6; it is saved, and the same command goes on"
+    }
 
 
 def test_only_the_first_process_writes_and_its_losses_are_those_of_one(teams):
@@ -166,6 +192,57 @@ def test_only_the_first_process_writes_and_its_losses_are_those_of_one(teams):
     assert len(losses) == 12
     assert all(math.isfinite(loss) for loss in losses)
     torch.testing.assert_close(losses, alone, rtol=1e-4, atol=1e-5)
+
+
+def draw(path):
+    """Twelve grey pictures of two classes."""
+    for number in range(12):
+        file = path / f"{number % 2}/{number:02d}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (9, 9), 20 * number).save(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: (d / "0/00.png").unlink(), "process 1 finds 11 pictures in {}, process 0 12"),
+        (
+            lambda d: (d / "0/00.png").rename(d / "0/99.png"),
+            "process 1 finds as many pictures in {} as process 0, but under other names",
+        ),
+    ],
+)
+def test_processes_that_see_other_pictures_do_not_train_together(teams, change, words):
+    folder = teams.folder / str(teams.count + 1)
+    for rank in "01":
+        draw(folder / rank / "d")
+    change(folder / "1/d")
+    words = words.format(folder / "1/d")
+    words += "; every machine must find the same pictures at the same path"
+    assert teams.all("look_apart", 2) == [f"UserError: {words}", f"Elsewhere: {words}"]
+    assert not (folder / "run").exists()
+
+
+def test_a_process_without_a_readable_picture_leaves_the_probe_to_the_others(teams, tmp_path):
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    draw(tmp_path)
+    files = sorted(tmp_path.glob("*/*.png"))
+    for index in order[6:]:
+        files[index].write_bytes(b"not a picture")
+    one, other = teams.all("probe", 2, data=str(tmp_path), recipe="dino")
+    assert one == teams("probe", 1, data=str(tmp_path), recipe="dino")
+    assert 0 <= one["knn"] <= 1
+    assert other == {}
+
+
+def test_a_process_that_waits_in_vain_knows_that_the_others_are_lost(teams):
+    waiting, late = teams.all("lose_touch", 2)
+    assert waiting == [
+        (True, "Timed out waiting 1000ms for recv operation to complete"),
+        (True, "Application timeout caused pair closure"),
+    ]
+    assert [known for known, _ in late] == [True, True]
+    assert all(re.fullmatch(r"Connection closed by peer \S+", words) for _, words in late)
 
 
 def test_what_stops_one_process_stops_all_and_is_said_once(teams):

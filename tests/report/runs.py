@@ -139,7 +139,7 @@ def diversity(heads=4):
     )
     matrix = np.random.default_rng(0).random((16, 16)).tolist()
     pair = dict(role="least diverse", heads=[0, 1], score=0.3, score_before=0.6, **curve)
-    sure = [dict(picture=7, entropy=0.5, code=3)] * 8
+    sure = [dict(index=7, entropy=0.5, code=3)] * 8
     return dict(
         format=1,
         kind="diversity",
@@ -158,7 +158,7 @@ def diversity(heads=4):
                  most_confident=1 / heads, sure=sure)
         ] * heads,
         agreement=dict(mean=0.5, bins=[1] * 20),
-        disagreed=[dict(picture=7, agreement=0.1, codes=[1] * heads)],
+        disagreed=[dict(index=7, agreement=0.1, codes=[1] * heads)],
         gallery={"7": dict(name="photos/7.jpg", thumbnail=picture())},
     )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """The page as text: what it says, what it leaves out, and that text from outside stays text."""
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 
@@ -297,8 +298,9 @@ def test_a_doubtful_difference_is_called_so(tmp_path):
 
 def test_the_first_sentence_names_the_data_where_there_are_several(tmp_path):
     sets = {f"evaluation-{name}": runs.evaluation([0.5, 0.6], digest=name) for name in "ab"}
-    for name in "ab":
-        sets[f"evaluation-{name}"]["test"] = dict(location=f"pictures-{name}", digest=name)
+    for name, pictures in (("a", 500), ("b", 90)):
+        place = dict(location=f"pictures-{name}", digest=name, pictures=pictures)
+        sets[f"evaluation-{name}"]["test"] = place
     text = report(runs.make_run(tmp_path / "run", results=sets)).text
     assert "1-shot accuracy on the test pictures of pictures-a is 55.0 %" in text
     assert "1-shot accuracy on pictures-a" in text
@@ -335,3 +337,120 @@ def test_one_head_beside_several_is_not_asked_for_a_comparison(tmp_path):
     many = runs.make_run(tmp_path / "many", results=dict(diversity=runs.diversity()))
     assert "wessl diversity" not in report(one, many).text
     assert "wessl diversity" in report(one).text
+
+
+def test_the_evaluation_with_the_most_test_pictures_leads_and_of_equals_the_newest(tmp_path):
+    sizes = dict(a=20, b=500, c=500)
+    sets = {f"evaluation-{name}": runs.evaluation([0.5, 0.6], digest=name) for name in sizes}
+    for name, pictures in sizes.items():
+        sets[f"evaluation-{name}"]["test"] = dict(location=name, digest=name, pictures=pictures)
+    path = runs.make_run(tmp_path / "run", results=sets)
+    for name, newest in (("b", "c"), ("c", "b")):
+        for i, one in enumerate((name, newest)):
+            os.utime(path / "results" / f"evaluation-{one}.json", (i, i))
+        text = report(path).text
+        assert f"1-shot accuracy on the test pictures of {newest} is 55.0 %" in text
+        assert f"55.0 % 1-shot accuracy on {newest}" in text
+
+
+def chosen_on_test(evaluation):
+    for row in evaluation["rows"]:
+        for name, result in row["results"].items():
+            how = "on the test pictures, the best mean over draws (optimistic)"
+            result["protocol"] = dict(name=name, strength_chosen=how)
+    return evaluation
+
+
+def test_numbers_chosen_on_the_test_pictures_are_not_compared_with_honest_ones(tmp_path):
+    honest, flattered = runs.evaluation([0.5, 0.6]), chosen_on_test(runs.evaluation([0.8, 0.9]))
+    for found in (honest, flattered):
+        found["rows"][0]["results"]["k-NN"] = dict(accuracy=0.9, protocol=dict(name="k-NN"))
+    one = runs.make_run(tmp_path / "one", results={"evaluation": honest})
+    two = runs.make_run(tmp_path / "two", results={"evaluation": flattered}, lr=0.5)
+    text = report(one, two).text
+    assert "+30.0" not in text
+    assert "Points more than one k-NN two +0.0" in text
+    heads = "1-shot 1-shot (optimistic) k-NN"
+    gap = "\N{EN DASH}"
+    assert f"{heads} one 55.0 50.0{gap}60.0 {gap} 90.0 two {gap} 85.0" in text
+    assert "k-NN accuracy on the test pictures is the same for one and two, 90.0 %" in text
+    assert "Optimistic: the classifier's setting was chosen on the test pictures" in text
+    assert "another protocol; the two are not compared" in text
+    assert "raw pixels 40.0 40.0" in text
+
+
+def test_runs_without_a_protocol_in_common_are_not_compared(tmp_path):
+    sides = {"one": runs.evaluation([0.5, 0.6]), "two": runs.evaluation([0.8, 0.9])}
+    for found in sides.values():
+        found["columns"] = ["1-shot"]
+        del found["rows"][0]["results"]["k-NN"]
+    chosen_on_test(sides["two"])
+    paths = [
+        runs.make_run(tmp_path / name, rows=[runs.row(100)], results={"e": found}, lr=i + 1.0)
+        for i, (name, found) in enumerate(sides.items())
+    ]
+    text = report(*paths).text
+    assert "2 runs side by side; not all were measured alike." in text
+    assert "Nothing was measured alike for one and another run" in text
+    assert "Points more than" not in text
+
+
+def test_another_seed_of_the_labels_is_another_column(tmp_path):
+    paths = []
+    for seed in (0, 1):
+        found = runs.evaluation([0.5 + 0.1 * seed] * 3)
+        found["rows"][0]["results"]["1-shot"]["protocol"] |= dict(seed=seed)
+        paths.append(runs.make_run(tmp_path / f"run{seed}", results={"e": found}, lr=seed + 1.0))
+    text = report(*paths).text
+    assert "1-shot 1-shot, seed 1 k-NN" in text
+    assert "+10.0" not in text
+
+
+def test_everything_that_names_an_optimistic_number_calls_it_so(tmp_path):
+    found = chosen_on_test(runs.evaluation([0.5, 0.6]))
+    shells = dict(accuracy=0.8, protocol=dict(strength_chosen="on the test pictures (so)"))
+    linear = dict(accuracy=0.7, protocol=dict(selected_on="the test pictures, as in the paper"))
+    found["rows"][0]["results"]["linear"] = linear
+    found["columns"].append("linear")
+    results = dict(evaluation=found, transfer=dict(kind="transfer", results={"shells": shells}))
+    text = report(runs.make_run(tmp_path / "run", results=results)).text
+    assert "1-shot (optimistic) accuracy on the test pictures is 55.0 %" in text
+    assert "55.0 % 1-shot (optimistic) accuracy" in text
+    assert "1-shot (optimistic) k-NN (optimistic) linear (optimistic) this run 55.0" in text
+    assert "By 1-shot (optimistic)." in text
+    assert "shells (optimistic) run 80.0" in text[text.index("On other datasets") :]
+    assert text.count("Optimistic: the classifier's setting") == 2
+    honest = runs.make_run(tmp_path / "honest", results=runs.everything())
+    assert "ptimistic" not in report(honest).text
+
+
+def test_what_the_measurement_warned_of_stands_above_its_numbers(tmp_path):
+    warning = "warning: 11 of 500 test pictures are also among the training pictures"
+    found = runs.evaluation([0.5, 0.6]) | dict(notes=[warning, EVIL, 3])
+    seen = report(runs.make_run(tmp_path / "run", results={"evaluation": found}))
+    assert seen.text.count(warning) == 1
+    assert EVIL in seen.text
+    assert seen.text.index(warning) < seen.text.index("this run 55.0")
+
+
+def test_the_best_run_is_compared_with_the_first_not_with_the_next_best(tmp_path):
+    paths = [
+        runs.make_run(tmp_path / name, results={"e": runs.evaluation([score] * 2)}, lr=score)
+        for name, score in (("base", 0.5), ("good", 0.6), ("best", 0.65))
+    ]
+    text = report(*paths).text
+    assert "highest for best, 65.0 %: 15.0 points more than for base" in text
+    turned = report(*reversed(paths)).text
+    assert "highest for best, 65.0 %: 5.0 points more than for good" in turned
+
+
+def test_runs_are_compared_on_other_datasets_too(tmp_path):
+    paths = []
+    for name, score in (("one", 0.5), ("two", 0.6)):
+        flowers = dict(accuracy=score, protocol=dict(strength_chosen="beforehand"))
+        gain = dict(difference=0.1, interval=[0.04, 0.15])
+        kept = [dict(name="two", role="run", weights="two", results={"flowers": gain})]
+        found = dict(kind="transfer", weights=name, results={"flowers": flowers}, differences=kept)
+        paths.append(runs.make_run(tmp_path / name, results={"transfer": found}, lr=score))
+    text = report(*paths).text
+    assert "Points more than one flowers two +10.0 +4.0 to +15.0" in text

@@ -99,18 +99,44 @@ def test_the_command_guesses_every_other_picture(run, folder, tmp_path, capsys):
     assert sorted(ranked) == ["1", "2", "3", "4"]
     assert "30 labelled pictures of 10 classes; 70 others to guess" in printed
     assert "how good: about " in printed
-    assert "calibrated on the held-out labels" in printed
+    assert "a third of the labels held out at a time this tends to be low" in printed
+    assert "calibrated on the 30 held-out labels" in printed
+    assert printed.count("true if the labelled pictures are like the others") == 2
     assert printed.index(ranked["1"]["path"]) < printed.index(ranked["2"]["path"])
     assert f"all 70 guesses: {out}" in printed
 
 
 def test_one_label_a_class_says_what_it_cannot_know(run, folder, tmp_path):
     found = wessl.classify(run, folder, table(tmp_path, 1), device="cpu")
-    assert "how good: cannot be estimated" in found.summary
-    assert "confidences: not calibrated" in found.summary
+    assert "how good: cannot be estimated, as every class has one label and none" in found.summary
+    assert "confidences: not calibrated, as no label could be held out" in found.summary
     assert "few labels: 1 in each class" in found.summary
     assert "it stands for many that are like no labelled one" in found.summary
     assert len(found.worth_labelling) == len(set(found.worth_labelling)) == 10
+
+
+def test_labels_that_say_nothing_of_the_pictures_are_no_better_than_guessing(run, folder, tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("".join(f"{i:03d}.png,c{(i // 10 + i) % 5}\n" for i in range(50)))
+    found = wessl.classify(run, folder, path, device="cpu")
+    assert found.classifier.estimate.accuracy < 0.25
+    assert "no better than guessing (20 of 100 with 5 classes): more labels" in found.summary
+    assert "it stands for many that are like no labelled one" in found.summary
+
+
+def test_a_few_classes_with_two_labels_are_said_to_be_held_out(run, folder, tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("".join(f"{i:03d}.png,d{i % 10}\n" for i in range(13)))
+    few = wessl.classify(run, folder, path, device="cpu")
+    assert "most classes have one label, and the 6 that can be held out" in few.summary
+    assert "not calibrated, as only 6 labels could be held out" in few.summary
+    path.write_text("".join(f"{i:03d}.png,c{i % 30:02d}\n" for i in range(42)))
+    enough = wessl.classify(run, folder, path, device="cpu")
+    assert enough.classifier.estimate is None
+    assert "most classes have one label, and the 24 that can be held out" in enough.summary
+    assert "calibrated on the 24 held-out labels" in enough.summary
+    for found in (few, enough):
+        assert "none can be held out" not in found.summary
 
 
 def test_classes_with_few_labels_and_unreadable_pictures_are_named(run, folder, tmp_path):

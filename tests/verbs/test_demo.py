@@ -1,8 +1,15 @@
 """The newcomer's first command, shortened to a third of an epoch."""
 
 import json
+import re
 
-from wessl.verbs.demo import METHODS, demo
+import wessl
+from wessl.verbs.demo import DIGITS, METHODS, demo, train_one
+
+
+def shot_accuracy(out, recipe):
+    (kept,) = (out / f"{recipe}-seed0" / "results").glob("evaluation-*.json")
+    return json.loads(kept.read_text())["rows"][0]["results"]["1-shot"]["accuracy"]
 
 
 def test_the_demo_shows_one_table_and_the_same_one_again(tmp_path, monkeypatch, capsys):
@@ -21,10 +28,29 @@ def test_the_demo_shows_one_table_and_the_same_one_again(tmp_path, monkeypatch, 
     assert str(tmp_path / "demo" / "report.html") in printed
     assert "16 heads" in printed
     assert "with\n--head-width 64 one head is nearly as good" in printed
-    assert "<svg" in (tmp_path / "demo" / "report.html").read_text()
+    assert "one training each" in printed
+    assert "trainings" not in printed
+    page = (tmp_path / "demo" / "report.html").read_text()
+    assert "<svg" in page
+    # What sixteen heads brought is how far they are from one, not from each other.
+    (sentence,) = re.findall(r'class="finding">(.*?)</p>', page)
+    scores = {recipe: shot_accuracy(tmp_path / "demo", recipe) for recipe in METHODS}
+    best = max(scores, key=scores.get)
+    if best != "dino-star":
+        more = 100 * (scores[best] - scores["dino-star"])
+        assert f"{more:.1f} points more than for dino-star-seed0" in sentence
 
     demo(str(tmp_path / "demo"), epochs=0.3, seeds=1, draws=3)
     again = capsys.readouterr().out
     assert [row for row in again.splitlines() if "│" in row] == [
         row for row in printed.splitlines() if "│" in row
     ]
+
+
+def test_half_of_the_demos_training_beats_raw_pixels_beyond_doubt(tmp_path, monkeypatch):
+    monkeypatch.setenv("WESSL_CACHE", str(tmp_path / "cache"))
+    run = train_one(tmp_path, 12, 8, "dino-star-ent", 0)
+    sides = f"{DIGITS}/train", f"{DIGITS}/test"
+    found = wessl.evaluate(run, *sides, protocols=["1-shot"], device="cpu")
+    trained, pixels, untrained = (row["results"]["1-shot"] for row in found["rows"])
+    assert trained["interval"][0] > pixels["interval"][1] > untrained["accuracy"]

@@ -1,6 +1,7 @@
 """Diversity as a user asks for it: on a trained run, by command and by call."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -66,6 +67,21 @@ def test_every_listed_picture_is_in_the_gallery_with_its_name(run):
     for number, picture in result["gallery"].items():
         assert picture["name"] == f"{DIGITS}[{number}]"
         assert picture["thumbnail"].startswith("data:image/png;base64,")
+
+
+def test_the_runs_page_is_made_anew_and_shows_the_pictures(run, tmp_path, capsys):
+    page = run.path / "report.html"
+    page.write_text("old")
+    _, printed, _ = command(capsys, run.path, DIGITS, "--device", "cpu")
+    assert f"report: {page}" in "".join(printed.splitlines())
+    text = page.read_text()
+    for heading in ("Pictures each head is surest of", "Pictures the heads disagree about most"):
+        pictures = re.search(f"<h3>{heading}</h3>.*?</ul>", text)[0]
+        assert pictures.count("<img") == (3 * 8 if "surest" in heading else 8)
+    elsewhere = tmp_path / "elsewhere"
+    _, printed, _ = command(capsys, run.path, DIGITS, "--out", elsewhere, "--device", "cpu")
+    assert "report:" not in printed  # a folder of results alone is no run
+    assert [path.name for path in elsewhere.iterdir()] == ["results"]
 
 
 def test_the_teacher_is_the_checkpoints_at_its_final_temperature_on_centre_crops(run):

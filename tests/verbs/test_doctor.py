@@ -72,8 +72,30 @@ def test_every_extra_is_listed_and_a_missing_package_has_a_remedy(found):
     assert {"[hf]", "[onnx]", "[track]", "[dev]"} <= set(found["packages"])
     packages = {"needed": {"torch": "2"}, "[onnx]": {"onnx": None, "onnxruntime": "1"}}
     said = remedies(found | {"packages": packages})
-    assert "onnx missing, only for ONNX. Remedy: pip install onnx" in said
+    assert f"onnx missing, only for ONNX. Remedy: {sys.executable} -m pip install onnx" in said
     assert not any("onnxruntime" in words for words in said)
+
+
+def test_a_missing_package_is_said_with_what_it_is_for(found):
+    packages = {
+        "[track]": {"tensorboard": None, "wandb": None},
+        "[trackio]": {"trackio": None},
+        "[parquet]": {"pyarrow": None},
+        "[url]": {"fsspec": None, "aiohttp": None},
+    }
+    said = [words.partition(". Remedy")[0] for words in remedies({"packages": packages})]
+    assert said == [
+        "tensorboard missing, only for --track tensorboard",
+        "wandb missing, only for --track wandb",
+        "trackio missing, only for --track trackio (wants pillow<13)",
+        "pyarrow missing, only for embed -o FILE.parquet",
+        "fsspec, aiohttp missing, only for shards at URLs",
+    ]
+
+
+def test_every_extra_has_a_purpose(found):
+    packages = {group: dict.fromkeys(names) for group, names in found["packages"].items()}
+    assert "for the extra" not in " ".join(remedies({"packages": packages}))
 
 
 def test_what_is_in_the_way_is_said_with_a_remedy(found):

@@ -43,6 +43,7 @@ def test_the_command_writes_one_row_a_picture_and_says_so(run, tmp_path, capsys)
     assert code == 0
     width = wessl.load(run.path).dim
     assert f"500 pictures, {width} numbers each: {out}" in printed
+    assert "near to this encoder, which may see no difference where there is one" in printed
     with np.load(out) as kept:
         features, paths, index = kept["features"], kept["paths"], kept["neighbours"]
         similarity = kept["similarities"]
@@ -57,6 +58,8 @@ def test_the_command_writes_one_row_a_picture_and_says_so(run, tmp_path, capsys)
     surely, perhaps = ((np.triu(cosine, 1) >= end).sum() for end in (0.99, 0.99 - 2e-6))
     assert 0 < surely <= len(listed) - 1 <= perhaps
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npz", "x.npz.duplicates.csv"]
+    assert command(capsys, run.path, DIGITS, "-o", out, "--device", "cpu")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
 
 
 def test_unreadable_files_are_listed_and_no_longer_once_repaired(run, tmp_path, capsys):

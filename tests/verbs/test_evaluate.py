@@ -405,6 +405,52 @@ def test_transfer_datasets_have_a_table_and_a_file_of_their_own(run, folders, ca
     assert [set(one["results"]) for one in kept["others"]] == [{"data"}, {"data"}]
 
 
+def test_runs_on_other_datasets_are_compared_picture_by_picture(run, folders, tmp_path, capsys):
+    second = wessl.pretrain(
+        TEST, tmp_path / "other", "dino-star-unif", device="cpu", epochs=1, seed=5, **SMALL
+    )
+    words = [run.path, second.path, "--transfer", folders, "--device", "cpu"]
+    code, printed, _ = command(capsys, *words)
+    assert code == 0
+    assert "other - run" in printed
+    assert "differences are paired" in printed
+    kept = [json.loads((one.results / "transfer.json").read_text()) for one in (run, second)]
+    (gain,) = (one for one in kept[0]["differences"] if one["name"] == "other")
+    (back,) = (one for one in kept[1]["differences"] if one["name"] == "run")
+    assert (gain["base"], back["base"]) == ("run", "other")
+    own, other = (record["results"]["data"]["accuracy"] for record in kept)
+    found = gain["results"]["data"]
+    assert found["difference"] == pytest.approx(other - own)
+    assert found["interval"][0] <= found["difference"] <= found["interval"][1]
+    assert back["results"]["data"]["difference"] == pytest.approx(own - other)
+    again = shutil.copytree(folders, folders.with_name("second"))
+    wessl.evaluate([run, second], transfer=again, baselines=False, device="cpu")
+    kept = json.loads((run.results / "transfer.json").read_text())
+    sets = {one["name"]: set(one["results"]) for one in kept["differences"]}
+    assert sets["other"] == {"data", "second"}
+    assert sets["raw pixels"] == {"data"}
+
+
+def test_class_folders_alone_are_measured_on_a_fifth_of_them(run, folders):
+    found = wessl.evaluate(run, transfer=folders / "train", baselines=False, device="cpu")
+    said = found["transfer"]["run"]["train"]["protocol"]
+    assert (said["train_pictures"], said["test_pictures"]) == (50, 10)
+    assert said["split"].startswith("20% of each class tested on")
+
+
+def test_a_wrong_transfer_path_is_told_before_anything_is_measured(run, folders):
+    words = dict(train=TRAIN, test=TEST, protocols=["1-shot"], **QUICK)
+    with pytest.raises(UserError, match=r"nowhere is no folder"):
+        wessl.evaluate(run, transfer=[folders, "nowhere"], **words)
+    assert not list(run.results.glob("evaluation-*.json"))
+    double = shutil.copytree(folders, folders.parent / "copy" / "data")
+    with pytest.raises(UserError, match="have one name, 'data'"):
+        wessl.evaluate(run, transfer=[folders, double], **words)
+    found = wessl.evaluate(run, transfer=folders, **words)
+    assert found["rows"]
+    assert "rows" not in json.loads((run.results / "transfer.json").read_text())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from safetensors.torch import load_file
 from small_runs import command, photographs, tiny
 
 import wessl
+from wessl.evaluate.table import with_interval
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +57,25 @@ def test_the_card_tells_data_training_and_results_with_their_protocols(run):
     measured = json.loads(result.read_text())["rows"][0]["results"]
     row = next(line for line in text.splitlines() if "**this encoder**" in line)
     for name in ("1-shot", "k-NN"):
-        assert f"{100 * measured[name]['accuracy']:.1f} ±" in row
+        assert with_interval(measured[name]["accuracy"], measured[name]["interval"]) in row
     assert "test pictures of 2 classes" in text
     assert "Licence of these weights: _to be filled in" in text
+
+
+def test_the_card_leads_with_the_largest_test_and_keeps_warnings_and_doubts(run, tmp_path):
+    copy = wessl.Run(shutil.copytree(run.path, tmp_path / "copy"))
+    (path,) = copy.results.glob("evaluation-*.json")
+    small = json.loads(path.read_text())
+    large = json.loads(path.read_text())
+    large["test"] |= dict(pictures=4321, location="/home/ann/large")
+    large["notes"] = ["warning: 3 test pictures are also elsewhere (/home/ann/a.png): too good"]
+    large["rows"][0]["results"]["1-shot"]["protocol"]["strength_chosen"] = "on the test pictures"
+    copy.save_result("evaluation-zz", large)
+    text = (wessl.export(copy, "timm", tmp_path / "out") / "README.md").read_text()
+    assert text.index("4321 test pictures") < text.index(f"{small['test']['pictures']} test pict")
+    assert "- warning: 3 test pictures are also elsewhere (a.png): too good" in text
+    assert r"| 1\-shot (optimistic) |" in text
+    assert "/home/ann" not in text
 
 
 def test_results_of_other_weights_are_not_this_encoders(run, tmp_path):

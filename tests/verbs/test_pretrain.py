@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -55,8 +57,15 @@ def test_the_encoder_embeds_paths_images_and_arrays_alike(tmp_path):
 def test_the_same_call_again_trains_nothing_and_a_changed_one_is_refused(tmp_path):
     run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
     before = (run.path / "metrics.jsonl").read_text()
+    drawn = (run.path / "report.html").stat().st_mtime_ns
+    warned = (run.path / "train.log").read_text().count("warning: ")
     wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
     assert (run.path / "metrics.jsonl").read_text() == before
+    assert (run.path / "report.html").stat().st_mtime_ns == drawn
+    assert (run.path / "train.log").read_text().count("warning: ") == warned
+    (run.path / "report.html").unlink()
+    wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    assert (run.path / "report.html").exists()
     with pytest.raises(UserError, match=r"optim.epochs: 1 in the run, 2 asked for"):
         wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK | dict(epochs=2))
     with pytest.raises(UserError, match="begun on 500 pictures"):
@@ -80,6 +89,31 @@ def test_a_folder_in_use_or_holding_a_finished_encoder_is_left_alone(tmp_path):
     with pytest.raises(UserError, match="holds a finished encoder but no whole checkpoint"):
         wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK | dict(seed=1))
     assert (run.path / "encoder.safetensors").read_bytes() == before
+
+
+def test_a_strangers_folder_is_not_written_to(tmp_path):
+    photographs(tmp_path / "photos")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"mine": 1}')
+    for out, words in (("photos", "is no run of wessl"), ("other", "config.json is not a run's")):
+        before = sorted((tmp_path / out).rglob("*"))
+        with pytest.raises(UserError, match=words):
+            wessl.pretrain("builtin://digits/test", tmp_path / out, **QUICK)
+        assert sorted((tmp_path / out).rglob("*")) == before
+    assert (tmp_path / "other" / "config.json").read_text() == '{"mine": 1}'
+
+
+def test_of_two_commands_that_begin_the_same_run_one_is_told_of_the_other(tmp_path):
+    words = ["pretrain", "builtin://digits/test", "--out", str(tmp_path / "run"), "--epochs", "2"]
+    two = [subprocess.Popen([sys.executable, "-m", "wessl", *words], stderr=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True) for _ in range(2)]  # fmt: skip
+    said = [process.communicate() for process in two]
+    codes = sorted(process.returncode for process in two)
+    assert codes == [0, 2], said
+    (refused,) = [s[1] for s, p in zip(said, two, strict=True) if p.returncode == 2]
+    assert "is being trained by process" in refused or "begun by another command" in refused
+    steps = [json.loads(x)["step"] for x in (tmp_path / "run/metrics.jsonl").open() if "loss" in x]
+    assert steps == sorted(set(steps))
 
 
 def test_training_starts_from_given_weights_or_says_what_does_not_fit(tmp_path):

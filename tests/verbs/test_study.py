@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -91,6 +92,20 @@ def test_a_study_killed_and_started_again_gives_the_same_table(whole, tmp_path):
     tables = [json.loads((place / "table.json").read_text()) for place in (whole[0], out)]
     assert tables[0]["rows"] == tables[1]["rows"]
     assert [row["results"]["1-shot"]["n"] for row in tables[1]["rows"]] == [1] * 9
+
+
+def test_a_study_that_is_stopped_says_what_is_kept(tmp_path):
+    process = start(tmp_path / "where-how")
+    while not under_way(tmp_path / "runs"):
+        assert process.poll() is None, "it ended before it could be stopped"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130, said
+    words = (
+        r"stopped by SIGINT after \d+ of 9 runs; finished runs are kept; the same command goes on"
+    )
+    assert re.search(words, said)
 
 
 def test_a_worker_stops_and_saves_when_its_study_is_gone(tmp_path):

@@ -1,12 +1,15 @@
 """What ``wessl classify`` takes."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from wessl.commands.paths import refuse_missing_data, refuse_missing_weights
+from wessl.errors import UserError
 from wessl.export.choices import Read
+from wessl.export.out import check_out
 
 
 @dataclass(frozen=True)
@@ -40,5 +43,8 @@ class Classify:
 def parse(words: list[str]) -> Classify:
     asked = tyro.cli(Classify, args=words, prog="wessl classify")
     refuse_missing_weights(asked.run)
-    refuse_missing_data(asked.data)
+    refuse_missing_data(asked.data, labels=asked.labels)
+    check_out(Path(asked.out).expanduser(), (".csv",))
+    if asked.suggest < 0:
+        raise UserError(f"--suggest must be 0 or more, not {asked.suggest}")
     return asked

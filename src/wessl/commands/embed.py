@@ -1,12 +1,15 @@
 """What ``wessl embed`` takes."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from wessl.commands.paths import refuse_missing_data, refuse_missing_weights
-from wessl.export.choices import THRESHOLD, Read
+from wessl.errors import UserError
+from wessl.export.choices import THRESHOLD, Read, check_threshold
+from wessl.export.out import check_out
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,26 @@ def parse(words: list[str]) -> Embed:
     asked = tyro.cli(Embed, args=bare_duplicates(words), prog="wessl embed")
     refuse_missing_weights(asked.run)
     refuse_missing_data(asked.data)
+    check_out(Path(asked.out).expanduser())
+    check_numbers(asked.neighbours, asked.duplicates, asked.batch_size, workers=asked.workers)
     return asked
+
+
+def check_numbers(
+    neighbours: int,
+    duplicates: float | None,
+    batch_size: int,
+    part: int = 1,
+    workers: int | None = None,
+) -> None:
+    if neighbours < 0:
+        raise UserError(f"--neighbours must be 0 or more, not {neighbours}")
+    if duplicates is not None:
+        check_threshold(duplicates)
+    if batch_size < 1 or part < 1:
+        raise UserError(f"--batch-size and parts must be 1 or more, not {batch_size} and {part}")
+    if workers is not None and workers < 0:
+        raise UserError(f"--workers must be 0 or more, not {workers}")
 
 
 def bare_duplicates(words: list[str]) -> list[str]:

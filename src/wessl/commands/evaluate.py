@@ -46,5 +46,5 @@ def parse(words: list[str]) -> Evaluate:
     asked.measured.check()
     settle_all(asked.protocols)
     refuse_missing_weights(*asked.run, *asked.also)
-    refuse_missing_data(asked.train, asked.test)
+    refuse_missing_data(train=asked.train, test=asked.test)
     return asked

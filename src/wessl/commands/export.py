@@ -1,12 +1,14 @@
 """What ``wessl export`` takes."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from wessl.commands.paths import refuse_missing_weights
 from wessl.export.choices import Format
+from wessl.export.target import check_target, find_target
 
 
 @dataclass(frozen=True)
@@ -28,4 +30,6 @@ class Export:
 def parse(words: list[str]) -> Export:
     asked = tyro.cli(Export, args=words, prog="wessl export")
     refuse_missing_weights(asked.run)
+    folder = find_target(Path(asked.run), asked.to, asked.out, asked.normalise)
+    check_target(folder, asked.overwrite)
     return asked

@@ -1,11 +1,14 @@
 """What ``wessl pack`` takes."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from wessl.commands.paths import refuse_missing_data
+from wessl.data.pack_target import refuse_strange
+from wessl.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -35,4 +38,19 @@ class Pack:
 def parse(words: list[str]) -> Pack:
     asked = tyro.cli(Pack, args=words, prog="wessl pack")
     refuse_missing_data(asked.data)
+    check_numbers(asked.short_side, asked.quality, asked.per_shard, asked.workers)
+    refuse_strange(Path(asked.out).expanduser())
     return asked
+
+
+def check_numbers(
+    short_side: int | None, quality: int, per_shard: int, workers: int | None
+) -> None:
+    if short_side is not None and short_side < 1:
+        raise UserError(f"--short-side must be 1 or more (None: never shrink), not {short_side}")
+    if not 1 <= quality <= 100:
+        raise UserError(f"--quality must be from 1 to 100, not {quality}")
+    if per_shard < 1:
+        raise UserError(f"--per-shard must be 1 or more, not {per_shard}")
+    if workers is not None and workers < 0:
+        raise UserError(f"--workers must be 0 or more, not {workers}")

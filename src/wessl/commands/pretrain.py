@@ -1,7 +1,10 @@
 """What ``wessl pretrain`` takes: its own flags, and settings on top of a recipe."""
 
+import dataclasses
+import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
@@ -9,6 +12,8 @@ from wessl import recipes
 from wessl.commands.paths import refuse_missing_data, refuse_missing_weights
 from wessl.commands.pretrain_help import family_of, show_all, show_few
 from wessl.config import Config, Options
+from wessl.errors import UserError
+from wessl.track.installed import refuse_missing
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ def parse(words: list[str]) -> Asked:
     if asked.epochs is not None:
         rest = ["--optim.epochs", str(asked.epochs), *rest]
     refuse_unknown(asked.recipe, rest)
-    refuse_missing_data(asked.data, asked.running.probe)
+    refuse_missing_data(asked.data, probe=asked.running.probe)
+    refuse_missing(asked.running.track)
     if asked.running.init is not None:
         refuse_missing_weights(asked.running.init)
     return Asked(asked, rest)
@@ -65,5 +71,35 @@ def refuse_unknown(recipe: str, settings: list[str]) -> None:
     _, unknown = tyro.cli(
         Config, args=settings, default=config, prog=prog, return_unknown_args=True
     )
-    if any(word.startswith("-") and not word.startswith("--views.") for word in unknown):
-        tyro.cli(Config, args=settings, default=config, prog=prog)
+    for word in unknown:
+        if word.startswith("-") and not word.startswith("--views."):
+            flag = word.partition("=")[0]
+            meant = " or ".join(meant_by(flag, config))
+            asking = f"did you mean {meant}? " if meant else ""
+            raise UserError(f"unknown flag {flag}; {asking}wessl pretrain --help-all lists them")
+
+
+def meant_by(flag: str, config: Config) -> list[str]:
+    """What is spelt alike: the verb's own flags first, then settings by the last of their names.
+
+    >>> meant_by("--epoch", Config()), meant_by("--batchsize", Config())
+    (['--epochs', '--optim.epochs'], ['--optim.batch-size'])
+    """
+    own = [f"--{name}" for name in (*names_in(Options()), "out", "recipe", "budget", "epochs")]
+    settings = {f"--{name}": name.rpartition(".")[2] for name in names_in(config)}
+    last = flag.lstrip("-").rpartition(".")[2].replace("_", "-")
+    near = difflib.get_close_matches(last, settings.values(), 1, cutoff=0.8)
+    alike = difflib.get_close_matches(flag, own, 1, cutoff=0.8)
+    return [*alike, *(name for name, end in settings.items() if end in near)][:3]
+
+
+def names_in(config: Any, prefix: str = "") -> Iterator[str]:
+    """Its settings as flags write them, but for the views."""
+    for one in dataclasses.fields(config):
+        value, name = getattr(config, one.name), prefix + one.name.replace("_", "-")
+        if one.name == "views":
+            continue
+        if dataclasses.is_dataclass(value):
+            yield from names_in(value, f"{name}.")
+        else:
+            yield name

@@ -24,10 +24,12 @@ Train an encoder on unlabelled pictures. The same command again resumes.
   --init WEIGHTS         start from a run, or from DINO, DINOv2, MSN, timm weights
   --probe DATA           labelled pictures for k-NN on the way (default: DATA's labels)
   --device NAME          auto (a GPU if there is one), cpu, cuda, cuda:1
-  --devices N            processes, one a GPU of this machine; auto: all (default: 1)
+  --devices N            processes, one a GPU of this machine; auto: all (default: 1;
+                         with --device cpu: CPU processes)
   --seed N               of every random draw (default: 0)
   --keep N               checkpoints kept (2); --save-every SECONDS between them (300)
   --cache FOLDER         where decoded pictures are kept; --decode stream keeps none
+  --track NAME           tensorboard, wandb, trackio: curves there too
 
 Settings that the recipe chooses, and prints with the reason:
 

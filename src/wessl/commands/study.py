@@ -61,5 +61,5 @@ def parse(words: list[str]) -> Study:
     if asked.name != "list":
         known("study", asked.name, STUDIES)
     asked = replace(asked, protocols=settle_all(asked.protocols))
-    refuse_missing_data(asked.data, asked.train, asked.test)
+    refuse_missing_data(asked.data, train=asked.train, test=asked.test)
     return asked

@@ -1,5 +1,7 @@
 """Pictures that cannot be decoded: the reason, the list of them, and how many are too many."""
 
+import re
+
 from wessl.errors import Failure
 
 Skipped = list[tuple[str, str]]  # name and reason
@@ -11,6 +13,12 @@ class BadPicture(Exception):
 
 class ShardLost(BadPicture):
     """A picture whose whole shard does not answer, or not now."""
+
+
+def undecodable(error: Exception) -> BadPicture:
+    """In the decoder's words, but for the place in memory that Pillow calls a file by."""
+    words = re.sub(r" <_io\.BytesIO object at \w+>", "", str(error))
+    return BadPicture(f"{type(error).__name__}: {words}")
 
 
 def check_bad(skipped: Skipped, total: int, max_bad: int | float) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from wessl.data.bad_pictures import BadPicture
+from wessl.data.bad_pictures import BadPicture, undecodable
 from wessl.data.pixels import Pixels, as_array, shrink, with_channels
 from wessl.data.tiff import grey_twin
 
@@ -63,7 +63,7 @@ def decode(file: File, pixel_format: PixelFormat, short_side: int | None = None)
     except (MemoryError, BadPicture):
         raise
     except Exception as error:  # a decoder may raise anything at all on a broken file
-        raise BadPicture(f"{type(error).__name__}: {error}") from error
+        raise undecodable(error) from error
 
 
 def sniff(files: Iterable[File], channels: int | None = None) -> PixelFormat:
@@ -198,4 +198,4 @@ def picture_size(file: File) -> tuple[str, int, int]:
                 image.width,
             )
     except Exception as error:  # as in `decode`
-        raise BadPicture(f"{type(error).__name__}: {error}") from error
+        raise undecodable(error) from error

@@ -114,10 +114,14 @@ def open_folder(path: Path, channels: int | None, keep: Path) -> FileSource | No
         parts = " and ".join(f"{name}/" for name in source.classes)
         source.note = (
             f"{path} holds {parts}, parts of a data set and not classes, so it has no labels; "
-            f"for those give {path / source.classes[0]}"
+            f"for those give {path / max(source.classes, key=_is_train)}"
         )
         source.labels = source.classes = None
     return source
+
+
+def _is_train(name: str) -> bool:
+    return name.lower().startswith("train")
 
 
 def open_list(path: Path, channels: int | None) -> ListSource:

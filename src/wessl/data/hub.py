@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from wessl.data.bad_pictures import BadPicture
 from wessl.data.decode import File, PixelFormat, Pixels, decode, sniff
 from wessl.data.source import Source, digest, number_labels
-from wessl.errors import UserError
+from wessl.errors import UserError, pip_install
 
 _NAMES = ("image", "img", "picture", "pixel_values")
 _LABELS = ("label", "labels", "fine_label", "class", "target")
@@ -77,7 +77,7 @@ def open_hub(text: str, channels: int | None) -> HubSource:
         import datasets
     except ImportError:
         raise UserError(
-            f"{text}: data sets of the hub need the package datasets: pip install 'wessl[hf]'"
+            f"{text}: data sets of the hub need the package datasets: " + pip_install("'wessl[hf]'")
         ) from None
     table = _load(text, datasets)
     column = _picture_column(text, table.features, datasets)

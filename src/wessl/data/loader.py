@@ -24,9 +24,9 @@ from wessl.data.decode import Pixels
 from wessl.data.memory import available_memory
 from wessl.data.order import epoch_order
 from wessl.data.source import Source
-from wessl.data.worker import attempt
+from wessl.data.worker_process import attempt
 from wessl.data.workers import decode_many
-from wessl.errors import Failure, UserError
+from wessl.errors import Lost, UserError
 
 __all__ = ["Loader", "Residency", "check_batch", "check_parts", "epoch_order"]
 
@@ -154,7 +154,7 @@ class Loader:
                 check_bad(self.skipped, len(source), self.max_bad)
             lost += isinstance(picture, ShardLost)
             if lost == LOST_IN_A_ROW:
-                raise Failure(
+                raise Lost(
                     f"{lost} shards in a row do not answer, the last of them: {picture}; when they "
                     "are back, the same command goes on"
                 )

@@ -11,22 +11,25 @@ from wessl.data.bad_pictures import BadPicture, Skipped, check_bad
 from wessl.data.decode import Pixels
 from wessl.data.encode import Encoder, split_off_ending
 from wessl.data.pack_folder import (
-    JOURNAL,
-    REQUEST,
+    SKIPPED,
+    Journal,
     Request,
     alone,
     begin,
     finished,
     note,
-    read_skipped,
     shard_name,
+    skipped_in,
+    write_journal,
     write_skipped,
 )
+from wessl.data.pack_target import REQUEST
 from wessl.data.shard_files import ShardFiles
-from wessl.data.shard_index import CLASSES, INDEX, merge, save_index
+from wessl.data.shard_index import INDEX, merge, save_index
+from wessl.data.shard_labels import CLASSES
 from wessl.data.shard_scan import Scanned, scan_tar
+from wessl.data.shard_write import Member, write_shard
 from wessl.data.source import Source
-from wessl.data.tar_shards import Member, write_shard
 from wessl.data.workers import decode_many
 from wessl.errors import Failure
 from wessl.files import FULL, write_json
@@ -42,18 +45,17 @@ def pack_source(
     max_bad: int | float = 0.05,
     progress: Progress | None = None,
 ) -> Skipped:
-    """Writes the shards that `out` does not hold yet, and returns what could not be read."""
+    """Writes the shards that `out` does not hold whole, and returns what could not be read."""
     with alone(out):
-        if not begin(out, request):
-            return read_skipped(out)
+        begun = begin(out, request)
         done = finished(out, request)
-        skipped: Skipped = [(name, why) for line in done.values() for name, why in line["skipped"]]
-        left = [shard for shard in range(request.shards) if shard not in done]
+        if not begun and len(done) == request.shards and _all_beside(source, out, done):
+            return skipped_in(done)
         try:
             if source.classes is not None:
                 write_json(out / CLASSES, source.classes)
-            written = _write(source, out, request, left, skipped, workers, max_bad, progress)
-            _finish(source, out, request, written, skipped)
+            written = _write(source, out, request, done, workers, max_bad, progress)
+            _finish(source, out, request, written, done)
         except OSError as error:
             if error.errno in (*FULL, errno.EFBIG):
                 raise Failure(
@@ -61,28 +63,35 @@ def pack_source(
                     "the same command goes on"
                 ) from error
             raise
-    return skipped
+    return skipped_in(done)
+
+
+def _all_beside(source: Source, out: Path, done: Journal) -> bool:
+    wanted = {INDEX: True, CLASSES: source.classes is not None, SKIPPED: bool(skipped_in(done))}
+    return all((out / name).exists() for name in wanted if wanted[name])
 
 
 def _write(
     source: Source,
     out: Path,
     request: Request,
-    left: list[int],
-    skipped: Skipped,
+    done: Journal,
     workers: int | None,
     max_bad: int | float,
     progress: Progress | None,
 ) -> dict[int, Scanned]:
+    """Writes what is not `done`, and adds it there."""
+    left = [shard for shard in range(request.shards) if shard not in done]
+    skipped = skipped_in(done)
     order = request.order()
     wanted = (int(order[place]) for shard in left for place in request.places(shard))
     encoder = Encoder(source, request.quality)
-    done = request.pictures - sum(len(request.places(shard)) for shard in left)
+    tried = request.pictures - sum(len(request.places(shard)) for shard in left)
     written = {}
     with closing(decode_many(encoder, wanted, request.short_side, workers)) as encoded:
 
         def members(shard: int) -> Iterator[Member]:
-            nonlocal done
+            nonlocal tried
             places = request.places(shard)
             for place, (index, content) in zip(places, islice(encoded, len(places)), strict=True):
                 if isinstance(content, BadPicture):
@@ -90,26 +99,27 @@ def _write(
                     check_bad(skipped, request.pictures, max_bad)
                 else:
                     yield _member(source, place, index, content)
-                done += 1
+                tried += 1
                 if progress is not None:
-                    progress(done, request.pictures)
+                    progress(tried, request.pictures)
 
         for shard in left:
             known, part = len(skipped), out / f".{shard_name(shard)}.part"
             written[shard] = write_shard(part, members(shard))
             part.replace(out / shard_name(shard))
-            note(out, shard, skipped[known:])
+            done[shard] = note(out, shard, skipped[known:])
     return written
 
 
 def _member(source: Source, place: int, index: int, content: Pixels) -> Member:
     file, ending = split_off_ending(content)
     label = None if source.labels is None else int(source.labels[index])
-    return Member(f"{place:09}", file, ending, source.name(index), label)
+    named = None if label is None or source.classes is None else source.classes[label]
+    return Member(f"{place:09}", file, ending, source.name(index), label, named)
 
 
 def _finish(
-    source: Source, out: Path, request: Request, written: dict[int, Scanned], skipped: Skipped
+    source: Source, out: Path, request: Request, written: dict[int, Scanned], done: Journal
 ) -> None:
     paths = [out / shard_name(shard) for shard in range(request.shards)]
     parts = [written[i] if i in written else _scan(path) for i, path in enumerate(paths)]
@@ -117,11 +127,11 @@ def _finish(
     index.pixel_format, index.classes = source.pixel_format, source.classes
     sizes = [[path.name, path.stat().st_size] for path in paths]
     save_index(out / INDEX, index, {"shards": sizes})
-    if skipped:
+    if skipped := skipped_in(done):
         write_skipped(out, skipped)
-    done = dict(complete=True, packed=len(index), skipped=len(skipped))
-    write_json(out / REQUEST, asdict(request) | done)
-    (out / JOURNAL).unlink(missing_ok=True)
+    write_journal(out, done)
+    told = dict(complete=True, packed=len(index), skipped=len(skipped))
+    write_json(out / REQUEST, asdict(request) | told)
 
 
 def _scan(path: Path) -> Scanned:

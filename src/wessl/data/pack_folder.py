@@ -1,8 +1,8 @@
 """The folder that shards are packed into: what was asked for, what is whole, who works there.
 
 It holds `pack.json` (the request), `shard-000000.tar` and so on, `classes.json`, `index.npz` (where
-each picture lies), `skipped.txt` if any were unreadable, and until the end `pack.jsonl`: a line for
-each shard that is whole.
+each picture lies), `skipped.txt` if any were unreadable, and `pack.jsonl`: a line for each shard
+that is whole, by which one that was lost or cut later is noticed too.
 """
 
 import json
@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wessl.data.bad_pictures import Skipped
+from wessl.data.pack_target import REQUEST, refuse_strange
 from wessl.errors import UserError
 from wessl.files import write_json, write_whole
 
-REQUEST, JOURNAL, SKIPPED = "pack.json", "pack.jsonl", "skipped.txt"
+JOURNAL, SKIPPED = "pack.jsonl", "skipped.txt"
 SEED = 0
+Journal = dict[int, dict[str, Any]]
+"""By shard: its number, its size in bytes, and the pictures of it that could not be read."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,7 @@ def alone(out: Path) -> Iterator[None]:
 def begin(out: Path, request: Request) -> bool:
     """Whether there is something to do; never in a folder with other things in it."""
     if not (out / REQUEST).exists():
-        if others := sorted(path.name for path in out.iterdir()):
-            raise UserError(
-                f"--out {out} is not empty (it holds {', '.join(others[:3])}) and was not begun by "
-                "wessl pack; give a new folder"
-            )
+        refuse_strange(out)
         write_json(out / REQUEST, asdict(request) | {"complete": False})
         return True
     old = json.loads((out / REQUEST).read_text())
@@ -89,12 +88,17 @@ def begin(out: Path, request: Request) -> bool:
             f"--out {out} holds shards made with {'; '.join(differ)}; give another folder, or "
             "remove this one"
         )
+    if old["complete"] and not (out / JOURNAL).exists():
+        raise UserError(
+            f"--out {out} is packed, but {JOURNAL}, which tells whether its shards are whole, is "
+            "missing; put it back, or give a new folder"
+        )
     return not old["complete"]
 
 
-def finished(out: Path, request: Request) -> dict[int, dict[str, Any]]:
+def finished(out: Path, request: Request) -> Journal:
     """Shards that are whole, by the journal and the disk; everything half-written is removed."""
-    done = {}
+    done: Journal = {}
     if (out / JOURNAL).exists():
         for text in (out / JOURNAL).read_text().splitlines():
             try:
@@ -116,19 +120,23 @@ def shard_name(shard: int) -> str:
     return f"shard-{shard:06}.tar"
 
 
-def note(out: Path, shard: int, skipped: Skipped) -> None:
+def note(out: Path, shard: int, skipped: Skipped) -> dict[str, Any]:
     line = dict(shard=shard, size=(out / shard_name(shard)).stat().st_size, skipped=skipped)
     with (out / JOURNAL).open("a") as file:
         file.write(json.dumps(line) + "\n")
         file.flush()
         os.fsync(file.fileno())
+    return line
 
 
-def read_skipped(out: Path) -> Skipped:
-    if not (out / SKIPPED).exists():
-        return []
-    lines = (out / SKIPPED).read_bytes().decode("utf-8", "surrogateescape").splitlines()
-    return [(name, why) for name, _, why in (line.rpartition("\t") for line in lines)]
+def write_journal(out: Path, done: Journal) -> None:
+    """All lines in the order of the shards, whatever happened on the way."""
+    lines = "".join(json.dumps(done[shard]) + "\n" for shard in sorted(done))
+    write_whole(out / JOURNAL, lambda temporary: temporary.write_text(lines))
+
+
+def skipped_in(done: Journal) -> Skipped:
+    return [(name, why) for shard in sorted(done) for name, why in done[shard]["skipped"]]
 
 
 def write_skipped(out: Path, skipped: Skipped) -> None:

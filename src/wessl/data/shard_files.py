@@ -33,6 +33,7 @@ class ShardFiles:
     def __init__(self, shards: Sequence[str]):
         self.shards = list(shards)
         self.remote = "://" in self.shards[0]
+        self.seen: list[tuple[int, str]] | None = None
         self._start()
 
     def _start(self) -> None:
@@ -42,7 +43,7 @@ class ShardFiles:
         self._files: tuple[Any, list[str]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"shards": self.shards, "remote": self.remote}
+        return {"shards": self.shards, "remote": self.remote, "seen": self.seen}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -67,6 +68,9 @@ class ShardFiles:
                 time.sleep(FIRST_WAIT * 3 ** (attempt - 1))
             try:
                 return self._whole(shard, start, stop)
+            except ShardLost as lost:
+                self._rests[shard] = time.monotonic() + REST, str(lost)
+                raise
             except Exception as error:  # every file system has its own
                 reason = f"{type(error).__name__}: {error}"
                 if isinstance(error, FileNotFoundError | PermissionError):
@@ -90,6 +94,10 @@ class ShardFiles:
                 if len(self._open) > OPEN_FILES:
                     os.close(self._open.popitem(last=False)[1])
             self._open.move_to_end(shard)
+            if self.seen and _stamp(os.fstat(self._open[shard])) != self.seen[shard]:
+                os.close(self._open.pop(shard))
+                changed = f"{self.shards[shard]} changed since it was indexed"
+                raise ShardLost(f"{changed}; start again to have it read anew")
             return os.pread(self._open[shard], stop - start, start)
 
     def _fetch(self, shard: int, start: int, stop: int) -> bytes:
@@ -113,27 +121,29 @@ class ShardFiles:
         )
         return found
 
-    def read_beside(self, name: str) -> bytes:
-        """All of a file that lies in the first shard's folder; raises what its system raises."""
-        folder = self.shards[0].rpartition("/")[0]
+    def read_beside(self, shard: int, name: str) -> bytes:
+        """All of a file that lies in a shard's folder; raises what its system raises."""
+        folder = self.shards[shard].rpartition("/")[0]
         if not self.remote:
             return Path(folder, name).read_bytes()
         files, path = file_system(f"{folder}/{name}")
         return bytes(files.cat_file(path))
 
     def stats(self) -> list[tuple[int, str]]:
-        """Size of each, and what changes when it is written again."""
+        """Size of each, and what changes when it is written again; one that does is not read."""
 
         def look(shard: int) -> tuple[int, str]:
-            return _info(*there, shard) if there is not None else _stat(self.shards[shard])
+            if there is not None:
+                return _info(*there, shard)
+            return _stamp(os.stat(self.shards[shard]))
 
         there = self._connected() if self.remote else None
         with ThreadPoolExecutor(16) as threads:
-            return list(threads.map(look, range(len(self.shards))))
+            self.seen = list(threads.map(look, range(len(self.shards))))
+        return self.seen
 
 
-def _stat(path: str) -> tuple[int, str]:
-    info = os.stat(path)
+def _stamp(info: os.stat_result) -> tuple[int, str]:
     return info.st_size, str(info.st_mtime_ns)
 
 

@@ -23,28 +23,35 @@ from wessl.data.cache_writer import sole_builder
 from wessl.data.decode import PixelFormat
 from wessl.data.names import Names
 from wessl.data.shard_files import ShardFiles
-from wessl.data.shard_scan import Scanned, join_labels, scan_tar
+from wessl.data.shard_labels import join_labels
+from wessl.data.shard_scan import Scanned, scan_tar
 from wessl.data.source import digest
 from wessl.errors import UserError
 
-VERSION = 1
+VERSION = 2
 LARGE = 2e9
 """Bytes of shards from which on a user waits long enough to be told why."""
-INDEX, CLASSES = "index.npz", "classes.json"
+INDEX = "index.npz"
 
 
 @dataclass
 class ShardIndex:
-    """Pictures in the order of their shards: `counts` (s,), `starts` and `sizes` (n,) in bytes."""
+    """Pictures in the order of their shards: `counts` (s,), `starts` and `sizes` (n,) in bytes.
+
+    By its `marks` (n,) each picture is known again when it is read.
+    """
 
     counts: NDArray[np.int64]
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
+    marks: NDArray[np.uint32]
     names: Names
     labels: NDArray[np.int64] | None = None
     classes: list[str] | None = None
     note: str | None = None
     pixel_format: PixelFormat | None = None
+    path: str | None = None
+    """The file it comes from, or was kept in."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -54,8 +61,8 @@ class ShardIndex:
         rows = np.concatenate([np.arange(first[s], first[s] + self.counts[s]) for s in shards])
         labels = None if self.labels is None else self.labels[rows]
         return ShardIndex(
-            self.counts[list(shards)], self.starts[rows], self.sizes[rows], self.names.take(rows),
-            labels, self.classes, self.note, self.pixel_format,
+            self.counts[list(shards)], self.starts[rows], self.sizes[rows], self.marks[rows],
+            self.names.take(rows), labels, self.classes, self.note, self.pixel_format, self.path,
         )  # fmt: skip
 
 
@@ -76,6 +83,7 @@ def index_of(files: ShardFiles, stats: list[tuple[int, str]], keep: Path) -> Sha
         if (index := _kept(kept, mark)) is None:
             index = _new(files, stats)
             save_index(kept, index, {"mark": mark})
+            index.path = str(kept)
     return index
 
 
@@ -84,6 +92,7 @@ def _kept(path: Path, mark: str) -> ShardIndex | None:
     with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
         index, header = load_index(path.read_bytes())
         if header["mark"] == mark:
+            index.path = str(path)
             return index
     return None
 
@@ -108,25 +117,20 @@ def merge(parts: list[Scanned], files: ShardFiles) -> ShardIndex:
         np.array([len(part.starts) for part in parts], np.int64),
         np.concatenate([np.frombuffer(part.starts, np.int64) for part in parts]),
         np.concatenate([np.frombuffer(part.sizes, np.int64) for part in parts]),
+        np.concatenate([np.frombuffer(part.marks, np.uint32) for part in parts]),
         Names.join([part.names for part in parts if part.names is not None]),
     )
-    index.labels, index.classes, why = join_labels(parts, files.shards[0])
-    if index.labels is not None and index.classes is None:
-        index.classes = _classes(files, index.labels)
+    index.labels, index.classes, why = join_labels(parts, files)
     cut = [files.shards[i] for i, part in enumerate(parts) if part.cut]
-    broken = f"cut off in the middle, what is whole is used: {', '.join(cut[:5])}" if cut else None
-    index.note = "; ".join(note for note in (why, broken) if note) or None
+    index.note = "; ".join(note for note in (why, _broken(cut)) if note) or None
     return index
 
 
-def _classes(files: ShardFiles, labels: NDArray[np.int64]) -> list[str] | None:
-    """The names that `wessl pack` leaves beside the shards."""
-    try:
-        names = json.loads(files.read_beside(CLASSES))
-    except Exception:  # every file system has its own way to say that there are none
+def _broken(cut: list[str]) -> str | None:
+    if not cut:
         return None
-    fits = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return names if fits and labels.max(initial=0) < len(names) else None
+    some = ", ".join(cut[:5]) + f" and {len(cut) - 5:,} more" * (len(cut) > 5)
+    return f"damaged or cut off in the middle, only what is whole before that is used: {some}"
 
 
 def _beside(files: ShardFiles, stats: list[tuple[int, str]]) -> ShardIndex | None:
@@ -134,13 +138,14 @@ def _beside(files: ShardFiles, stats: list[tuple[int, str]]) -> ShardIndex | Non
     if len({shard.rpartition("/")[0] for shard in files.shards}) > 1:
         return None
     try:
-        index, header = load_index(files.read_beside(INDEX))
+        index, header = load_index(files.read_beside(0, INDEX))
         number = {name: (i, size) for i, (name, size) in enumerate(header["shards"])}
         told = [number[shard.rpartition("/")[2]] for shard in files.shards]
     except Exception:  # none there, of another version, or of other shards: look ourselves
         return None
     if [size for _, size in told] != [size for size, _ in stats]:
         return None
+    index.path = f"{files.shards[0].rpartition('/')[0]}/{INDEX}"
     chosen = [i for i, _ in told]
     return index if chosen == list(range(len(number))) else index.take_shards(chosen)
 
@@ -151,7 +156,7 @@ def save_index(path: Path, index: ShardIndex, header: dict[str, Any]) -> None:
         pixel_format=None if index.pixel_format is None else vars(index.pixel_format),
     )  # fmt: skip
     arrays: dict[str, NDArray[Any]] = dict(
-        counts=index.counts, starts=index.starts, sizes=index.sizes,
+        counts=index.counts, starts=index.starts, sizes=index.sizes, marks=index.marks,
         blob=index.names.blob, bounds=index.names.bounds,
         header=np.frombuffer(json.dumps(about).encode(), np.uint8),
     )  # fmt: skip
@@ -175,8 +180,8 @@ def load_index(content: bytes) -> tuple[ShardIndex, dict[str, Any]]:
         raise ValueError(f"an index of version {header['version']}")
     form = header["pixel_format"]
     index = ShardIndex(
-        held["counts"], held["starts"], held["sizes"], Names(held["blob"], held["bounds"]),
-        held.get("labels"), header["classes"], header["note"],
+        held["counts"], held["starts"], held["sizes"], held["marks"],
+        Names(held["blob"], held["bounds"]), held.get("labels"), header["classes"], header["note"],
         None if form is None else PixelFormat(**form),
     )  # fmt: skip
     return index, header

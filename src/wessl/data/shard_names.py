@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from wessl.data.forms import FORMS
-from wessl.errors import UserError
+from wessl.errors import UserError, pip_install
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
@@ -76,10 +76,11 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
-        raise UserError(f"{url}: URLs need fsspec: pip install 'wessl[url]'") from None
+        raise UserError(f"{url}: URLs need fsspec: " + pip_install("'wessl[url]'")) from None
     try:
         return fsspec.core.url_to_fs(url)
     except ImportError as error:
-        raise UserError(f"{url}: {error}; pip install 'wessl[url]' brings http(s)") from error
+        remedy = pip_install("'wessl[url]'")
+        raise UserError(f"{url}: {error}; for http(s) {remedy}") from error
     except ValueError as error:
         raise UserError(f"{url}: {error}") from error

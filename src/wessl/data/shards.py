@@ -19,6 +19,7 @@ from wessl.data.decode import PixelFormat, Pixels, decode, sniff
 from wessl.data.shard_files import ShardFiles
 from wessl.data.shard_index import ShardIndex, index_of
 from wessl.data.shard_names import list_shards
+from wessl.data.shard_scan import HEADER, mark
 from wessl.data.source import Source, digest
 from wessl.errors import UserError
 
@@ -76,17 +77,27 @@ class ShardSource(Source):
     def encoded(self, index: int) -> bytes:
         with self._lock:
             held = self._fetched.pop(index, None)
+        if held is None:
+            start, size = int(self.index.starts[index]), int(self.index.sizes[index])
+            found = self.files.read(self.shard_of(index), start - HEADER, start + size)
+            held = self._known_again(index, memoryview(found))
         if isinstance(held, ShardLost):
             raise ShardLost(str(held))
-        if held is not None:
-            return held
-        start, size = int(self.index.starts[index]), int(self.index.sizes[index])
-        return self.files.read(self.shard_of(index), start, start + size)
+        return held
+
+    def _known_again(self, index: int, found: memoryview) -> bytes | ShardLost:
+        """The picture out of its header and itself, if they are those that were indexed."""
+        header, picture = found[:HEADER], found[HEADER:]
+        if mark(header, picture) == self.index.marks[index]:
+            return bytes(picture)
+        shard, path = self.files.shards[self.shard_of(index)], self.index.path
+        remedy = f"remove {path}" if path else "start again"
+        return ShardLost(f"{shard} changed since it was indexed; {remedy} to have it read anew")
 
     def prefetch(self, indices: Sequence[int]) -> None:
         for near in self._near(sorted(set(indices))):
             shard = self.shard_of(near[0])
-            starts = [int(self.index.starts[i]) for i in near]
+            starts = [int(self.index.starts[i]) - HEADER for i in near]
             stops = [int(self.index.starts[i] + self.index.sizes[i]) for i in near]
             try:
                 content = memoryview(self.files.read(shard, starts[0], stops[-1]))
@@ -94,8 +105,8 @@ class ShardSource(Source):
                 found: list[bytes | ShardLost] = [lost] * len(near)
             else:
                 found = [
-                    bytes(content[start - starts[0] : stop - starts[0]])
-                    for start, stop in zip(starts, stops, strict=True)
+                    self._known_again(i, content[start - starts[0] : stop - starts[0]])
+                    for i, start, stop in zip(near, starts, stops, strict=True)
                 ]
             with self._lock:
                 self._fetched.update(zip(near, found, strict=True))
@@ -154,7 +165,7 @@ class ShardSource(Source):
         names = [os.path.basename(shard) for shard in self.files.shards]
         labels = np.zeros(0) if index.labels is None else index.labels
         about = str((names, self.stats, index.classes)).encode()
-        return digest(about, index.starts, index.sizes, index.names.blob, labels)
+        return digest(about, index.starts, index.sizes, index.marks, index.names.blob, labels)
 
 
 def open_shards(text: str, channels: int | None, keep: Path) -> ShardSource:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import torch
 
 from wessl.data import transfer_layouts as layouts
 from wessl.data.cifar import cifar10, cifar100
 from wessl.data.names import Names
 from wessl.data.sources import ArraySource, FileSource, Source, open_source
+from wessl.data.splits import held_out
 from wessl.data.transfer_layouts import Listing
 from wessl.errors import UserError
 
@@ -72,7 +74,11 @@ _KINDS = {
     "flowers102": _Kind(("setid.mat",), "mean per class", _OFFICIAL, layouts.flowers102),
 }
 NAMES = tuple(_KINDS)
-_FORMS = f"NAME:PATH with a name of {', '.join(NAMES)}, or a folder with train/ and test/ (or val/)"
+_HELD_OUT = 0.2
+_FORMS = (
+    f"NAME:PATH with a name of {', '.join(NAMES)}, a folder with train/ and test/ (or val/), or "
+    "one with a folder a class"
+)
 
 
 def open_transfer_set(
@@ -83,13 +89,15 @@ def open_transfer_set(
 ) -> TransferSet:
     """A dataset by name and path, by its path alone, or from folders ``train`` and ``test``.
 
-    ``channels`` overrides what the pictures suggest; ``seed`` draws Caltech-101's training set.
+    ``channels`` overrides what the pictures suggest; ``seed`` draws Caltech-101's training set, and
+    the fifth of each class that is tested on where there are class folders alone.
 
     ::
 
         open_transfer_set("pets:~/data/oxford-iiit-pet")
         open_transfer_set("~/data/cifar-10-batches-py")
         open_transfer_set("shells/")            # shells/train/CLASS/*, shells/test/CLASS/*
+        open_transfer_set("stones/")            # stones/CLASS/*
     """
     text = os.fspath(data)
     name, colon, rest = text.partition(":")
@@ -104,7 +112,7 @@ def open_transfer_set(
     if named:
         wanted = " or ".join(mark.removeprefix("file:") for mark in _KINDS[name].marks)
         raise UserError(f"{text}: neither this folder nor one in it holds {wanted}")
-    return _class_folders(root, channels, directory)
+    return _class_folders(root, channels, seed, directory)
 
 
 def _home(root: Path, kind: _Kind) -> Path | None:
@@ -172,9 +180,13 @@ def _check_present(location: str, home: Path, paths: list[str]) -> None:
         )
 
 
-def _class_folders(root: Path, channels: int | None, directory: str | Path | None) -> TransferSet:
+def _class_folders(
+    root: Path, channels: int | None, seed: int, directory: str | Path | None
+) -> TransferSet:
     """``val`` is for choosing where there is a ``test`` too, and for testing where there is not."""
     there = [part for part in ("train", "val", "test") if (root / part).is_dir()]
+    if not there and (found := _parted(root, channels, seed, directory)) is not None:
+        return found
     if "train" not in there or len(there) == 1:
         raise UserError(f"{root} is none of the known datasets; give {_FORMS}")
     parts = {part: open_source(root / part, channels, directory) for part in there}
@@ -190,3 +202,25 @@ def _class_folders(root: Path, channels: int | None, directory: str | Path | Non
     return TransferSet(
         root.name, parts["train"], val, parts[there[-1]], "top-1", f"folders {', '.join(there)}"
     )
+
+
+def _parted(
+    root: Path, channels: int | None, seed: int, directory: str | Path | None
+) -> TransferSet | None:
+    """A fifth of every class tested on, where there is a folder a class and nothing more."""
+    if not any(path.is_dir() for path in root.iterdir()):
+        return None
+    whole = open_source(root, channels, directory)
+    if not isinstance(whole, FileSource) or whole.labels is None or whole.classes is None:
+        return None
+    classes = whole.classes
+    listed = [(name, classes[label]) for name, label in zip(whole.names, whole.labels, strict=True)]
+    rows = held_out(torch.from_numpy(whole.labels), _HELD_OUT, seed)
+    if not len(rows[1]):
+        raise UserError(f"{root} has one picture a class, none to test on; give train/ and test/")
+    train, test = (
+        _files(f"{root}/{part}-seed{seed}", root, [listed[i] for i in own], classes, channels)
+        for part, own in zip(("train", "test"), (part.tolist() for part in rows), strict=True)
+    )
+    split = f"{_HELD_OUT:.0%} of each class tested on, drawn by seed {seed}"
+    return TransferSet(root.name, train, None, test, "top-1", split)

@@ -18,8 +18,8 @@ import numpy as np
 from wessl.data.bad_pictures import BadPicture
 from wessl.data.decode import Pixels
 from wessl.data.shared import share, shared_file
-from wessl.data.worker import Answer, Readable, attempt
-from wessl.errors import Failure
+from wessl.data.worker_process import Answer, Readable, attempt
+from wessl.errors import Lost
 
 CHUNK = 8
 
@@ -90,7 +90,7 @@ class _Worker:
         # A plain child over pipes rather than `multiprocessing`: it never imports the user's
         # script again, inherits no CUDA state, and sees the end of its input when this one dies.
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        begin = f"from wessl.data.worker import work; work({source}, {memory}, {slot})"
+        begin = f"from wessl.data.worker_process import work; work({source}, {memory}, {slot})"
         self.process = subprocess.Popen(
             [sys.executable, "-c", begin],
             stdin=subprocess.PIPE,
@@ -108,15 +108,15 @@ class _Worker:
             pickle.dump(message, self.process.stdin, protocol=5)
             self.process.stdin.flush()
         except BrokenPipeError:
-            raise Failure(self._ended()) from None
+            raise Lost(self._ended()) from None
 
     def collect(self, slot: int) -> Iterator[Pixels | BadPicture]:
         """The pictures of a chunk, copied, so that the slot is free and they may be kept."""
         assert self.process.stdout is not None
         try:
             answers: list[Answer] = pickle.load(self.process.stdout)
-        except EOFError:
-            raise Failure(self._ended()) from None
+        except (EOFError, pickle.UnpicklingError):  # the second if it died while it wrote
+            raise Lost(self._ended()) from None
         pictures: list[Pixels | BadPicture] = []
         start = slot * self.slot
         for answer in answers:

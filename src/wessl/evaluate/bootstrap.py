@@ -90,6 +90,39 @@ def class_mean_interval(correct_n: Tensor, labels_n: Tensor, seed: int = 0) -> I
     return float(max(min(low, found), 0)), float(min(max(high, found), 1))
 
 
+def class_mean_difference_interval(
+    correct_n: Tensor, other_n: Tensor, labels_n: Tensor, seed: int = 0
+) -> Interval:
+    """The same of the difference of two encoders on the same pictures.
+
+    >>> import torch
+    >>> labels = torch.arange(10).repeat(30)
+    >>> one, other = torch.rand(2, 300, generator=torch.Generator().manual_seed(0)) < 0.8
+    >>> found = class_mean_difference_interval(one, other, labels)
+    >>> ends = zip(found, difference_interval(one[None], other[None]))
+    >>> all(abs(a - b) < 0.01 for a, b in ends)  # classes of one size
+    True
+    """
+    gain = correct_n.cpu().numpy().astype(np.int64) - other_n.cpu().numpy().astype(np.int64)
+    number = np.unique(labels_n.cpu().numpy(), return_inverse=True)[1]
+    counts = np.bincount(number)
+    rng = np.random.default_rng([seed, len(counts), len(gain)])
+    shares = np.stack([np.bincount(number, gain == sign) / counts for sign in (1, -1, 0)], 1)
+    everywhere = np.array([(gain == sign).mean() for sign in (1, -1, 0)])
+    alone = counts == 1
+    drawn_from = np.where(alone[:, None], everywhere, shares)
+    drawn = rng.multinomial(counts, drawn_from, (REPLICATES, len(counts))) / counts[:, None]
+    off = (drawn - drawn_from)[..., 0] - (drawn - drawn_from)[..., 1]
+    wider = np.where(alone, -1.0, np.sqrt(counts / np.maximum(1, counts - 1)))
+    found = float((shares[:, 0] - shares[:, 1]).mean())
+    means = found + (off * wider).mean(1)
+    n = round(len(counts) ** 2 / (1 / counts).sum()) + 4
+    up, down, neither = rng.multinomial(n, [1 / n, 1 / n, 2 / n, 1 - 4 / n], REPLICATES)[:, :3].T
+    means = ((n - up - down - neither) * means + up - down) / n
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(max(min(low, found), -1)), float(min(max(high, found), 1))
+
+
 def _numbers(correct_gn: Tensor) -> Numbers:
     return correct_gn.cpu().numpy().astype(np.int64)
 

@@ -46,14 +46,21 @@ def knn(
     with full_precision(train_features.device):
         largest = min(max(ks), len(train_features))
         similarity, index = _nearest(train_features, test_features, largest)
-    classes, target = train_labels.to(index.device).unique(return_inverse=True)
+    won = votes(similarity, index, train_labels, ks, temperature)
+    return {k: w.to(test_features.device) for k, w in won.items()}
+
+
+def votes(
+    similarity_tk: Tensor, index_tk: Tensor, labels: Tensor, ks: Sequence[int], temperature: float
+) -> dict[int, Tensor]:
+    """The label `(t,)` that the first `k` of the neighbours given by row vote for, for each `k`."""
+    classes, target = labels.to(index_tk.device).unique(return_inverse=True)
     rows = max(1, _VOTES // len(classes))
     parts = [
         _vote(s, target[i], ks, temperature, len(classes))
-        for s, i in zip(similarity.split(rows), index.split(rows), strict=True)
+        for s, i in zip(similarity_tk.split(rows), index_tk.split(rows), strict=True)
     ]
-    won = {k: torch.cat([part[k] for part in parts]) for k in ks}
-    return {k: classes[w].to(test_features.device) for k, w in won.items()}
+    return {k: classes[torch.cat([part[k] for part in parts])] for k in ks}
 
 
 def knn_accuracy(
@@ -71,11 +78,12 @@ def knn_accuracy(
 
 
 @torch.no_grad()
-def neighbours(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def neighbours(features: Tensor, k: int, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The `k` rows most similar to each row of `features` `(n, d)`, itself left out.
 
     Cosines, largest first, and row numbers, both `(n, k)`, or `(n, n - 1)` where `k` is more. The
-    features may be mapped from a file: they are read in chunks.
+    features may be mapped from a file: they are read in chunks. `rows` are asked about instead of
+    all.
 
     >>> neighbours(torch.tensor([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]]), k=1)[1].tolist()
     [[2], [2], [1]]
@@ -83,11 +91,12 @@ def neighbours(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
     count = len(features)
     k = min(_checked_ks(k)[0], count - 1)
     with full_precision(features.device):
-        similarity, index = _nearest(features, features, k + 1)
-    itself = index == torch.arange(count, device=index.device)[:, None]
+        similarity, index = _nearest(features, features, k + 1, rows)
+    asked = torch.arange(count) if rows is None else rows
+    itself = index == asked.to(index.device)[:, None]
     # Among many equal rows a row may miss itself; then one of them is left out in its place.
     itself[:, -1] |= ~itself.any(1)
-    return similarity[~itself].view(count, k), index[~itself].view(count, k)
+    return similarity[~itself].view(len(asked), k), index[~itself].view(len(asked), k)
 
 
 def check_finite(features: Tensor, name: str) -> None:
@@ -141,21 +150,24 @@ def _checked_ks(k: int | Sequence[int]) -> list[int]:
     return ks
 
 
-def _nearest(train_nd: Tensor, test_td: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _nearest(
+    train_nd: Tensor, test_td: Tensor, k: int, rows: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Cosines `(t, k)`, largest first, and the training rows they belong to, chunk by chunk.
+
+    Of `test_td` only `rows` are looked at, which are copied a chunk at a time.
 
     A candidate is one int64: the similarity's bits above, the row's index, inverted, below. No two
     are equal, so their order is total (most similar first, then training order) and does not
     depend on how a top-k resolves ties, nor on the chunks; merging two lists is one top-k.
     """
-    best = [
-        torch.empty(len(rows), 0, dtype=torch.int64, device=train_nd.device)
-        for rows in test_td.split(_ROWS)
-    ]
+    parts = (test_td if rows is None else rows).split(_ROWS)
+    best = [torch.empty(len(part), 0, dtype=torch.int64, device=train_nd.device) for part in parts]
     for start in range(0, len(train_nd), _COLUMNS):
         columns = _unit(train_nd[start : start + _COLUMNS])
-        for i, rows in enumerate(test_td.split(_ROWS)):
-            found = _best_of_chunk(_unit(rows.to(columns.device)), columns, start, k)
+        for i, part in enumerate(parts):
+            asked = part if rows is None else test_td[part]
+            found = _best_of_chunk(_unit(asked.to(columns.device)), columns, start, k)
             merged = torch.cat([best[i], found], dim=1)
             best[i] = merged.topk(min(k, merged.shape[1]), dim=1).values
     key = torch.cat(best)
@@ -206,7 +218,7 @@ def _float(ordered: Tensor) -> Tensor:
 
 
 def _vote(
-    similarity_tk: Tensor, target_tk: Tensor, ks: list[int], temperature: float, classes: int
+    similarity_tk: Tensor, target_tk: Tensor, ks: Sequence[int], temperature: float, classes: int
 ) -> dict[int, Tensor]:
     """The class `(t,)` with the most votes among the first `k` neighbours, for each `k`.
 
@@ -214,10 +226,10 @@ def _vote(
     2^-40: integers add up to the same sum in any order, on any device, and ties are ties.
     """
     share = ((similarity_tk - similarity_tk[:, :1]).double() / temperature).exp()
-    votes = (share * 2**40).round().long()
-    count = votes.new_zeros(len(votes), classes)
+    weight = (share * 2**40).round().long()
+    count = weight.new_zeros(len(weight), classes)
     won, seen = {}, 0
     for k in sorted(set(ks)):
-        count.scatter_add_(1, target_tk[:, seen:k], votes[:, seen:k])
+        count.scatter_add_(1, target_tk[:, seen:k], weight[:, seen:k])
         won[k], seen = count.argmax(dim=1), k
     return won

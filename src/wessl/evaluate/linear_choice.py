@@ -114,7 +114,7 @@ def protocol(name: str, schedule: Schedule, task: Task, readings: Sequence[str])
         selected_on=(
             "held-out training pictures, a tenth of each class; not retrained on them"
             if len(task.held)
-            else "the test pictures, as in the paper"
+            else "the test pictures, as in the paper (optimistic)"
         ),
         seed=schedule.seed,
         classes=len(task.classes),

@@ -23,7 +23,7 @@ def bar(words: str, quiet: bool = False) -> Iterator[Progress | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
     shown = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
     with shown:
         task = shown.add_task(words, total=None)

@@ -10,8 +10,6 @@ from torch import Tensor
 Result = dict[str, Any]
 """Plain values, ready for JSON, but for ``predicted``, the test pictures' labels as a tensor."""
 
-CHOICES = {"select": ("val", "test"), "strength": ("mean", "sum"), "features": ("raw", "unit")}
-"""What the protocols' settings of these names may be."""
 HELD_OUT = 0.2
 """The share of each class that is held out where a set brings no pictures to choose or test on."""
 

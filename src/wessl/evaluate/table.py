@@ -1,20 +1,24 @@
 """Results for people: one table of encoders and protocols, and what each number means."""
 
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 Record = dict[str, Any]
 Line = tuple[str, Record, Callable[[Record | None], str]]
 """Its name, values by column, and how a value is written."""
+OPTIMISTIC = ", chosen on the test pictures: optimistic"
+_CHOSEN = ("strength_chosen", "neighbours_chosen", "selected_on")
+_LOPSIDED = ", or in brackets both its ends where one is farther away than the other"
 _NAMES = 24  # columns that names may take before they are folded
 
 
 def print_comparison(record: Record, console: Console | None = None) -> None:
-    """Accuracies ± half their 95 % interval; below, each run's and rival's gain on the first.
+    """Accuracies with their 95 % intervals; below, each run's and rival's gain on the first.
 
     Protocols that do not fit side by side come in a table below.
     """
@@ -23,11 +27,13 @@ def print_comparison(record: Record, console: Console | None = None) -> None:
     lines: list[Line] = [(row["name"], row["results"], _cell) for row in rows]
     lines += [(f"{one['name']} - {one['base']}", one["results"], _gain) for one in gains]
     optimistic = record["settings"]["select"] == "test"
-    title = "Accuracy in %" + ", chosen on the test pictures: optimistic" * optimistic
+    title = "Accuracy in %" + OPTIMISTIC * optimistic
     print_lines(title, record["columns"], lines, len(rows), console)
 
 
-def print_transfer(found: Record, console: Console | None = None) -> None:
+def print_transfer(
+    found: Record, console: Console | None = None, differences: Sequence[Record] = ()
+) -> None:
     sets = list(dict.fromkeys(name for results in found.values() for name in results))
     means = {
         name: dict(accuracy=sum(one["accuracy"] for one in results.values()) / len(results))
@@ -37,7 +43,11 @@ def print_transfer(found: Record, console: Console | None = None) -> None:
     lines: list[Line] = [
         (name, results | dict(mean=means[name]), _cell) for name, results in found.items()
     ]
-    print_lines("Transfer: accuracy in %", columns, lines, len(lines), console)
+    optimistic = any(on_test(one) for results in found.values() for one in results.values())
+    title = "Transfer: accuracy in %" + OPTIMISTIC * optimistic
+    gains = [one for one in differences if _competes(one)]
+    lines += [(f"{one['name']} - {one['base']}", one["results"], _gain) for one in gains]
+    print_lines(title, columns, lines, len(found), console)
     per_class = [
         name
         for name in sets
@@ -46,9 +56,10 @@ def print_transfer(found: Record, console: Console | None = None) -> None:
             for results in found.values()
         )
     ]
-    words = "± is half a 95 % interval over other test pictures" + (
+    words = f"± is half a 95 % interval over other test pictures{_LOPSIDED}" + (
         f"; mean over classes for {', '.join(per_class)}" if per_class else ""
     )
+    words += "; differences are paired, * where the interval excludes 0" * bool(gains)
     print(_wrapped(f"{words}.", None if console is None else console.width))
 
 
@@ -67,14 +78,16 @@ def print_lines(
     ]
     named = min(_NAMES, max(len(name) for name, _, _ in lines))
     for part in _abreast(widths, console.width - named - 4):
+        # As Text, because in a string rich would take [names] and :names: for its markup.
         table = Table(title=title, title_justify="left")
         table.add_column("", overflow="fold", width=named)
         for i in part:
-            table.add_column(columns[i], justify="right", no_wrap=True, min_width=widths[i])
+            head = Text(columns[i])
+            table.add_column(head, justify="right", no_wrap=True, min_width=widths[i])
         for number, ((name, _, _), cells) in enumerate(zip(lines, written, strict=True)):
             if number == first:
                 table.add_section()
-            table.add_row(name, *(cells[i] for i in part))
+            table.add_row(Text(name), *(Text(cells[i]) for i in part))
         console.print(table)
 
 
@@ -93,14 +106,33 @@ def _competes(row: Record) -> bool:
     return row["role"] in ("run", "also")
 
 
+def on_test(result: Record) -> bool:
+    """Whether the test pictures themselves chose the strength, k or learning rate."""
+    said = (result["protocol"].get(key, "") for key in _CHOSEN)
+    return any("the test pictures" in how for how in said)
+
+
 def _cell(result: Record | None) -> str:
     if result is None:
         return ""
-    words = f"{100 * result['accuracy']:.1f}"
     if "interval" not in result:
-        return words
-    low, high = result["interval"]
-    return f"{words} ±{50 * (high - low):.1f}"
+        return f"{100 * result['accuracy']:.1f}"
+    return with_interval(result["accuracy"], result["interval"])
+
+
+def with_interval(share: float, interval: Sequence[float], sign: str = "") -> str:
+    """In %, ± half the interval; its two ends where one is more than a fifth farther away.
+
+    >>> with_interval(0.9, [0.88, 0.92]), with_interval(1.0, [0.8, 1.0])
+    ('90.0 ±2.0', '100.0 (80.0–100.0)')
+    """
+    low, high = interval
+    near, far = sorted((share - low, high - share))
+    words = f"{100 * share:{sign}.1f}"
+    if far <= 1.2 * near + 5e-4:
+        return f"{words} ±{50 * (high - low):.1f}"
+    between = " to " if sign else "\N{EN DASH}"
+    return f"{words} ({100 * low:{sign}.1f}{between}{100 * high:{sign}.1f})"
 
 
 def _gain(gain: Record | None) -> str:
@@ -108,7 +140,7 @@ def _gain(gain: Record | None) -> str:
         return ""
     low, high = gain["interval"]
     sure = " " if low <= 0 <= high else "*"
-    return f"{100 * gain['difference']:+.1f} ±{50 * (high - low):.1f}{sure}"
+    return with_interval(gain["difference"], gain["interval"], "+") + sure
 
 
 def explain(record: Record, width: int | None = None) -> str:
@@ -117,8 +149,8 @@ def explain(record: Record, width: int | None = None) -> str:
     lines = [
         f"{test['pictures']} test pictures of {test['classes']} classes ({test['location']}); "
         f"{train['pictures']} training pictures of {train['classes']} ({train['location']}).",
-        "± is half a 95 % interval over other labels and other test pictures; where there is one "
-        "draw, over test pictures alone"
+        f"± is half a 95 % interval over other labels and other test pictures{_LOPSIDED}; where "
+        "there is one draw, over test pictures alone"
         + "; differences are paired, * where the interval excludes 0."
         * (sum(map(_competes, record["rows"])) > 1),
     ]

@@ -99,11 +99,14 @@ class Part:
     cache: PictureCache
     source: Source
 
-    def labelled(self, features: Tensor) -> Labelled:
+    @property
+    def labels(self) -> Tensor:
         # The source's labels, not the cache's: a list may have changed and its pictures not.
         assert self.source.labels is not None
-        labels = torch.from_numpy(self.source.labels)[self.cache.source_index.long()]
-        return Labelled(features, labels.to(features.device), self.source.classes)
+        return torch.from_numpy(self.source.labels)[self.cache.source_index.long()]
+
+    def labelled(self, features: Tensor) -> Labelled:
+        return Labelled(features, self.labels.to(features.device), self.source.classes)
 
 
 def open_parts(

@@ -46,7 +46,8 @@ def _encoder(source: Source) -> str:
     encoder, d = source.encoder.encoder, source.encoder.dim
     size = sum(p.numel() for p in encoder.parameters()) / 1e6
     if isinstance(encoder, ViT):
-        kind = f"A vision transformer, {encoder.depth} blocks with {encoder.heads} attention heads"
+        blocks, heads = _count(encoder.depth, "block"), _count(encoder.heads, "attention head")
+        kind = f"A vision transformer, {blocks} with {heads}"
         return (
             f"{kind}, patches of {encoder.patch_size} pixels, {size:.1f} million parameters; it "
             f"turns a picture into {d} features (`[CLS]`), and as many for each patch."
@@ -95,7 +96,7 @@ def _training(source: Source) -> str:
     lines = [
         f"Recipe `{_code(config.get('recipe'))}`: {_count(m, 'head')} of "
         f"{_number(heads.get('codes'))} codes{weighted}.",
-        f"{_number(optim.get('epochs'))} epochs in batches of {_number(optim.get('batch_size'))}, "
+        f"{_count(optim.get('epochs'), 'epoch')} in batches of {_number(optim.get('batch_size'))}, "
         f"peak learning rate {_number(optim.get('lr'))}, seed {_number(config.get('seed'))}.",
         "The encoder is the teacher, the running average of what was trained.",
     ]

@@ -1,9 +1,10 @@
 """Results of a run for its card: each number with its protocol, and of these weights alone."""
 
+import re
 from typing import Any
 
 from wessl.evaluate.feature_store import weights_digest
-from wessl.evaluate.table import explain
+from wessl.evaluate.table import explain, on_test, with_interval
 from wessl.export.markdown import plain, public, table
 from wessl.export.source import Source, State
 
@@ -11,7 +12,7 @@ from wessl.export.source import Source, State
 def results(source: Source) -> str:
     digest = weights_digest(source.encoder)
     blocks, left_out = [], [f"{name}: damaged" for name in source.unreadable]
-    for name, result in source.results:
+    for name, result in sorted(source.results, key=lambda pair: _order(source, *pair)):
         if result.get("kind") not in ("evaluation", "transfer"):
             continue
         try:
@@ -30,6 +31,15 @@ def results(source: Source) -> str:
     return "\n\n".join(blocks)
 
 
+def _order(source: Source, name: str, result: State) -> tuple[bool, float, float]:
+    """Evaluations with the most test pictures first, of equals the newest."""
+    test = result.get("test")
+    pictures = test.get("pictures") if isinstance(test, dict) else None
+    known = pictures if isinstance(pictures, int) else 0
+    written = (source.path / "results" / name).stat().st_mtime
+    return result.get("kind") != "evaluation", -known, -written
+
+
 def _evaluation(record: State, digest: str) -> str | None:
     rows = [row for row in record["rows"] if row["role"] != "run" or row["weights"] == digest]
     if not any(row["role"] == "run" for row in rows):
@@ -46,9 +56,13 @@ def _evaluation(record: State, digest: str) -> str | None:
     places = {
         s: record[s] | dict(location=public(record[s]["location"])) for s in ("train", "test")
     }
-    words = explain(record | places | dict(rows=rows), width=1_000_000)
-    listed = "\n".join(f"- {plain(line)}" for line in words.splitlines())
-    return f"Accuracy in %:\n\n{table(['', *map(plain, columns)], body)}\n\n{listed}"
+    words = explain(record | places | dict(rows=rows), width=1_000_000).splitlines()
+    said = [*map(_without_paths, record.get("notes", ())), *words]
+    listed = "\n".join(f"- {plain(line)}" for line in said)
+    own = next(row["results"] for row in rows if row["role"] == "run")
+    chosen = [c in own and on_test(own[c]) for c in columns]
+    head = [plain(c + " (optimistic)" * on) for c, on in zip(columns, chosen, strict=True)]
+    return f"Accuracy in %:\n\n{table(['', *head], body)}\n\n{listed}"
 
 
 def _transfer(record: State, digest: str) -> str | None:
@@ -71,11 +85,12 @@ def _protocol(protocol: Any) -> str:
     return plain(", ".join(f"{k.replace('_', ' ')} {v}" for k, v in kept.items()))
 
 
+def _without_paths(note: str) -> str:
+    return re.sub(r"[^\s()]*[/\\][^\s()]*", lambda found: public(found[0]), note)
+
+
 def _cell(result: State | None) -> str:
-    if result is None:
-        return ""
-    low, high = result["interval"]
-    return f"{_percent(result['accuracy'])} ± {50 * (high - low):.1f}"
+    return "" if result is None else with_interval(result["accuracy"], result["interval"])
 
 
 def _percent(share: float) -> str:

@@ -59,7 +59,18 @@ class Classifier:
     strength: float
     temperature: float
     calibrated: bool
+    held: int
+    """Labels that could be held out: those of classes with two or more."""
     estimate: Estimate | None
+    """Of no use where most classes have one label, as it would tell of the others alone."""
+
+    @property
+    def guessing(self) -> bool:
+        """Whether its estimate lies within a standard error of what guessing would give."""
+        if self.estimate is None:
+            return False
+        chance, n = 1 / len(self.bias), self.estimate.of
+        return self.estimate.accuracy <= chance + math.sqrt(chance * (1 - chance) / n)
 
     @torch.no_grad()
     def probabilities(self, features: Tensor) -> Tensor:
@@ -107,6 +118,7 @@ def fit(features: Tensor, labels: Tensor, seed: int = 0) -> Classifier:
         FEW_SHOT_STRENGTHS[chosen],
         temperature,
         len(held) >= ENOUGH,
+        len(held),
         estimate,
     )
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from wessl.errors import UserError
 from wessl.evaluate.knn import full_precision
-from wessl.export.choices import THRESHOLD
+from wessl.export.choices import THRESHOLD, check_threshold
 
 MOST = 1_000_000
 """More pairs than anybody reads: the threshold is too low."""
@@ -65,11 +65,6 @@ def near_duplicates(features: Tensor, threshold: float = THRESHOLD) -> Pairs:
                 cosines.append(cosine[at, to].clamp(max=1).cpu())
     first, second = (torch.cat(some).numpy() for some in (rows, columns))
     return _grouped(first, second, torch.cat(cosines).double().numpy(), len(features))
-
-
-def check_threshold(threshold: float) -> None:
-    if not 0 < threshold <= 1:
-        raise UserError(f"--duplicates must be a cosine above 0 and up to 1, not {threshold}")
 
 
 def _unit(features: Tensor) -> Tensor:

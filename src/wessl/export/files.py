@@ -5,7 +5,6 @@ Each is written beside its name and moved there when it is whole, features in ch
 
 import contextlib
 import csv
-import importlib
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,10 +17,10 @@ from numpy.typing import NDArray
 
 from wessl.errors import Failure, UserError
 from wessl.export.embed import Embedded
+from wessl.export.out import import_arrow
 from wessl.export.parts import write_header
 from wessl.files import write_whole
 
-ENDINGS = (".npz", ".npy", ".parquet")
 ROWS = 8192
 """Of features held at once."""
 
@@ -32,22 +31,6 @@ class Near:
 
     index: NDArray[np.int64]
     similarity: NDArray[np.float32]
-
-
-def check_out(out: Path, endings: Sequence[str] = ENDINGS) -> None:
-    """Hours of work must not end at a file that cannot be written."""
-    if out.suffix.lower() not in endings:
-        raise UserError(f"-o {out}: its name must end in {' or '.join(endings)}")
-    if out.is_dir():
-        raise UserError(
-            f"-o {out} is a folder; name a file to write, such as {out}/out{endings[0]}"
-        )
-    if not out.absolute().parent.is_dir():
-        raise UserError(f"-o {out}: the folder {out.parent} does not exist; make it first")
-    if not os.access(out.absolute().parent, os.W_OK | os.X_OK):
-        raise UserError(f"-o {out}: you may not write in {out.parent}")
-    if out.suffix.lower() == ".parquet":
-        _arrow()
 
 
 @contextlib.contextmanager
@@ -151,7 +134,7 @@ def _npz(path: Path, arrays: dict[str, NDArray[Any]], found: Embedded | None = N
 
 
 def _parquet(path: Path, found: Embedded, more: dict[str, NDArray[Any]]) -> None:
-    arrow, parquet = _arrow()
+    arrow, parquet = import_arrow()
     lists = {"features": found.features} | more
     fields = [("path", arrow.string())]
     for name, array in lists.items():
@@ -167,14 +150,3 @@ def _parquet(path: Path, found: Embedded, more: dict[str, NDArray[Any]]) -> None
                 for x in lists.values()
             ]
             writer.write_table(arrow.table([arrow.array(names), *columns], schema))
-
-
-def _arrow() -> tuple[Any, Any]:
-    """pyarrow, which only this format needs."""
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise UserError(
-            f"-o: a .parquet file needs pyarrow ({error}); pip install 'wessl[parquet]', or write "
-            "an .npz"
-        ) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from wessl.errors import Failure, UserError
+from wessl.errors import Failure, UserError, pip_install
 from wessl.export.graph import Graph
 from wessl.export.source import Source
 from wessl.export.told import Told, under
@@ -27,7 +27,8 @@ def check_onnx() -> None:
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(
-            f"--to onnx needs {' and '.join(missing)}; install them with pip install 'wessl[onnx]'"
+            f"--to onnx needs {' and '.join(missing)}; install them with "
+            + pip_install("'wessl[onnx]'")
         )
 
 

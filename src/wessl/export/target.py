@@ -10,10 +10,22 @@ from typing import TypeVar
 from safetensors import SafetensorError
 
 from wessl.errors import Failure, UserError
+from wessl.export.choices import Format
 
 T = TypeVar("T")
 OURS = ("README.md", "config.json", "preprocessor_config.json", "*.safetensors", "*.onnx")
 """What exports consist of; a folder with anything else is not one, and is never replaced."""
+
+
+def find_target(home: Path, to: Format, out: str | Path | None, normalise: bool) -> Path:
+    """The folder to write: by default one of its own in the run's, ``home``."""
+    if normalise and to != "onnx":
+        raise UserError(f"--normalise is for --to onnx; {to} normalises outside its model")
+    if out is None and not home.is_dir() and home.exists():
+        raise UserError(
+            f"-o is needed: {home} is a file of weights, not a run folder to write into"
+        )
+    return home / "export" / to if out is None else Path(out)
 
 
 def check_target(folder: Path, overwrite: bool) -> None:

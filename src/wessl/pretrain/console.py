@@ -24,6 +24,7 @@ class Console:
         self.live: Live | None = None
         self.row: Row = {}
         self.probe: float | None = None
+        self.first: tuple[int, float] | None = None
         self.began = self.printed = time.monotonic()
         self.said: list[str] = []
         self.run: Run | None = None
@@ -44,7 +45,8 @@ class Console:
             )
             self.say(f"step {row['step']}  epoch {row['epoch']:.1f}  {numbers}")
         else:
-            self._progress(row | {"knn": self.probe})
+            last = row["step"] == row["steps"]  # whose own probe is still to come
+            self._progress(row | {"knn": None if last else self.probe})
 
     def say(self, words: str, log: bool = True) -> None:
         if log and self.run is not None:
@@ -54,15 +56,13 @@ class Console:
         if not self.quiet:
             self._print(words)
 
-    def tick(self, step: int, steps: int, epoch: float) -> None:
+    def tick(self, step: int, steps: int, epoch: float, pictures: int) -> None:
         """A step is done; between two rows of metrics only its number and the time change."""
+        moved = dict(step=step, steps=steps, epoch=epoch) | self._pace(step, steps, pictures)
         if self.moving and self._due(REFRESH):
-            moved = dict(step=step, steps=steps, epoch=epoch)
-            if "ms" in self.row:
-                moved["eta"] = (steps - step) * self.row["ms"] / 1e3
             self._draw(self.row | moved)
         elif not self.moving and not self.quiet and self._due(3 * self.every):
-            self._print(f"step {step}/{steps}  epoch {epoch:.1f}")
+            self._print(line(moved))
 
     def doing(self, words: str) -> None:
         """What takes long before the first step."""
@@ -103,6 +103,18 @@ class Console:
             self._print(line(row))
         if last:
             self.close()
+
+    def _pace(self, step: int, steps: int, pictures: int) -> Row:
+        """By the last row; before there is one, by the steps after the first, which starts slow."""
+        if "ms" in self.row:
+            return dict(eta=(steps - step) * self.row["ms"] / 1e3)
+        if self.first is None:
+            self.first = step, time.monotonic()
+        passed, seconds = step - self.first[0], time.monotonic() - self.first[1]
+        if passed < 2 or seconds <= 0:
+            return {}
+        each = seconds / passed
+        return dict(images_per_second=pictures / each, eta=(steps - step) * each)
 
     def _due(self, interval: float) -> bool:
         return time.monotonic() - self.printed >= interval

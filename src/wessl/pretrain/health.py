@@ -12,6 +12,8 @@ from typing import Any
 Row = dict[str, Any]
 PATIENCE = 3
 """Rows in a row that must agree before a finding is spoken: one odd row is noise."""
+MOST_STEPS = 50
+"""From one row of metrics to the next, unless the user wants them further apart."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,27 @@ def breaks(rule: Callable[[Row, float], bool]) -> Callable[[tuple[Row, float]], 
     return lambda row_and_best: rule(*row_and_best)
 
 
-def examine(history: list[Row]) -> list[Finding]:
+def rhythm(asked: int | None, steps: int) -> tuple[int, int]:
+    """Steps from one row of metrics to the next, and how many rows must agree on a finding.
+
+    A short run has its rows closer together, but a finding takes as many steps in it as in others.
+
+    >>> rhythm(None, steps=100_000), rhythm(None, steps=500), rhythm(20, steps=500)
+    ((50, 3), (10, 15), (20, 3))
+    """
+    if asked is not None:
+        return asked, PATIENCE
+    every = max(1, min(MOST_STEPS, steps // 50))
+    return every, math.ceil(PATIENCE * MOST_STEPS / every)
+
+
+def examine(history: list[Row], patience: int = PATIENCE) -> list[Finding]:
     """What is wrong in the last rows of a run; nothing, for a healthy one."""
     ranks = (row["rank"] if math.isfinite(row["rank"]) else 0.0 for row in history)
     latest_first = list(zip(history, accumulate(ranks, max), strict=True))[::-1]
     findings = []
     for kind, rule, words, remedy in RULES:
         bad = [row for row, _ in takewhile(breaks(rule), latest_first)]
-        if len(bad) >= (1 if kind == "nonfinite" else PATIENCE):
+        if len(bad) >= (1 if kind == "nonfinite" else patience):
             findings.append(Finding(kind, bad[-1]["step"], words(bad[0]), remedy))
     return findings

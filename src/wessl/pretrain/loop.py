@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,20 +12,20 @@ from torch import Tensor, nn
 from wessl.data.cache import Batch
 from wessl.errors import Failure, Interrupted
 from wessl.pretrain.cost import flops_per_image, peak_flops
-from wessl.pretrain.health import Finding, examine
+from wessl.pretrain.health import Finding, examine, rhythm
 from wessl.pretrain.replay import give_up_on_nonfinite
 from wessl.pretrain.schedules import Now
-from wessl.pretrain.signals import listening
+from wessl.pretrain.signals import SAVE, listening, take
 from wessl.pretrain.trainer import Trainer
 from wessl.run import Run
 
 Probe = Callable[[nn.Module], dict[str, float]]
 Report = Callable[[dict[str, Any]], None]
-Tick = Callable[[int, int, float], None]
+Tick = Callable[[int, int, float, int], None]
 Batches = Iterator[tuple[Tensor, Batch]]
 
 
-def silent(step: int, steps: int, epoch: float) -> None:
+def silent(step: int, steps: int, epoch: float, pictures: int) -> None:
     """A tick that nobody hears."""
 
 
@@ -40,13 +39,15 @@ def train(
 ) -> None:
     """Runs to the end from wherever the run folder's last checkpoint is, saving on the way.
 
-    ``report`` hears every row of metrics, ``tick`` every step: its number, of how many, the epoch.
+    ``report`` hears every row of metrics, ``tick`` every step: its number, of how many, the
+    epoch, pictures in a step.
     All processes of a team walk through it alike; those that do not write have an ``Onlooker``.
     """
     options, config, team = trainer.options, trainer.config, trainer.team
     past = [row for row in run.read_metrics() if row["step"] <= trainer.step]
     history = [row for row in past if row.get("loss") is not None]
-    spoken: set[str] = {finding.kind for finding in examine(history)} if history else set()
+    log_every, patience = rhythm(options.log_every, trainer.steps)
+    spoken = {finding.kind for finding in examine(history, patience)}
     probe_every = (
         options.probe_every or max(1.0, config.optim.epochs / 20)
     ) * trainer.steps_per_epoch
@@ -60,15 +61,15 @@ def train(
             pictures = next_or_save(batches, trainer, run, report)
             targets, representations = trainer.train_step(trainer.prepare(*pictures))
             step, last = trainer.step, trainer.step == trainer.steps
-            tick(step, trainer.steps, step / trainer.steps_per_epoch)
+            tick(step, trainer.steps, step / trainer.steps_per_epoch, config.optim.batch_size)
             skipped = say_skipped(trainer, skipped, run, report)
-            if step % options.log_every == 0 or last:
+            if step % log_every == 0 or last:
                 row = clock.row(now)
                 row |= trainer.meter.read(now.gamma, targets, representations, team)
                 trainer.skipped += int(row["skipped_steps"])
                 history.append(row)
                 record(row, run, report)
-                spoken = speak(examine(history), spoken, run, report)
+                spoken = speak(examine(history, patience), spoken, run, report)
                 give_up_on_nonfinite(trainer, run)
             if probe is not None and (
                 last or int(step / probe_every) > int((step - 1) / probe_every)
@@ -77,15 +78,14 @@ def train(
                 result |= {"probe": probe(trainer.taught_encoder())}  # type: ignore[dict-item]
                 record(result, run, report)
                 clock.restart()
-            due = clock.since_save() > options.save_every
-            asked, due = team.agree(signals.pop() if signals else 0, due)
-            stop = asked if asked != signal.SIGUSR1 else None
-            if asked or last or due:
+            asked = team.agree(take(signals), clock.due(options.save_every))
+            stop = asked > SAVE
+            if asked or last:
                 trainer.seconds += clock.lap()
-                save(trainer, run, report, must=bool(stop) or last)
+                save(trainer, run, report, must=stop or last)
             if stop and not last:
                 raise Interrupted(
-                    stop, f"at step {step}; it is saved, and the same command goes on"
+                    asked, f"at step {step}; it is saved, and the same command goes on"
                 )
     try:
         run.save_encoder(trainer.taught_encoder().state_dict(), describe())
@@ -96,11 +96,15 @@ def train(
 def next_or_save(
     batches: Batches, trainer: Trainer, run: Run, report: Report
 ) -> tuple[Tensor, Batch]:
-    """The next pictures; where there are none to be had, what was learnt is saved first."""
+    """The next pictures; where there are none to be had, what was learnt is saved first.
+
+    Not in a team: the others are in the middle of a step, and go on from the last checkpoint.
+    """
     try:
         return next(batches)
     except Failure:
-        save(trainer, run, report, must=False)
+        if trainer.team.group is None:
+            save(trainer, run, report, must=False)
         raise
 
 
@@ -158,7 +162,7 @@ class Clock:
         self.trainer = trainer
         cuda = trainer.device.type == "cuda"
         self.peak = peak_flops(torch.cuda.get_device_name(trainer.device)) if cuda else None
-        self.saved = time.perf_counter()
+        self.saved = self.asked = time.perf_counter()
         self.restart()
 
     def restart(self) -> None:
@@ -187,10 +191,15 @@ class Clock:
         self.restart()
         return row | dataclasses.asdict(now)
 
-    def since_save(self) -> float:
-        return time.perf_counter() - self.saved
+    def due(self, every: float) -> bool:
+        """Whether it is time to save; true once, as a team saves only a step later."""
+        now = time.perf_counter()
+        due = now - self.asked > every
+        self.asked = now if due else self.asked
+        return due
 
     def lap(self) -> float:
         """Seconds since the last save; the next begins."""
-        seconds, self.saved = self.since_save(), time.perf_counter()
-        return seconds
+        before, self.saved = self.saved, time.perf_counter()
+        self.asked = self.saved
+        return self.saved - before

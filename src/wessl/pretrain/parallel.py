@@ -18,6 +18,7 @@ from torch import Tensor
 from wessl.ensemble.collective import Group
 from wessl.errors import UserError
 from wessl.pretrain.place import Place, meet
+from wessl.pretrain.signals import SAVE
 
 T = TypeVar("T")
 PIECE = 2**28
@@ -123,26 +124,29 @@ class Team:
             dist.broadcast(piece, 0, self.control)
         return state if self.first else torch.load(io.BytesIO(buffer), weights_only=True)
 
-    def agree(self, signum: int, save: bool) -> tuple[int, bool]:
-        """What anybody heard and whether the first wants to save: alike in all processes.
+    def agree(self, asked: int, due: bool) -> int:
+        """The signal to stop by, ``SAVE``, or 0, alike in all processes.
 
-        Nobody waits: it is sent on its way now, and known one step later.
+        By what anybody was ``asked``, or by the first one's clock if a save is ``due``. Nobody
+        waits: it is sent on its way now, and known one step later.
         """
         if self.group is None:
-            return signum, save
+            return max(asked, SAVE * due)
         heard = self._settled()
-        said = torch.tensor([signum, int(save and self.first)])
+        if heard and asked <= SAVE:
+            asked = 0  # one signal reaches processes in neighbouring steps: this save does for both
+        said = torch.tensor(max(asked, SAVE * (due and self.first)))
         work = dist.all_reduce(said, dist.ReduceOp.MAX, self.group, async_op=True)
         self._heard = work, said
         return heard
 
-    def _settled(self) -> tuple[int, bool]:
+    def _settled(self) -> int:
         if self._heard is None:
-            return 0, False
+            return 0
         work, said = self._heard
         work.wait()
         self._heard = None
-        return int(said[0]), bool(said[1])
+        return int(said)
 
 
 ALONE = Team()

@@ -34,6 +34,7 @@ def parts(row: Row) -> dict[str, str]:
         said |= _of_training(row)
     if "images_per_second" in row:
         said["speed"] = f"{row['images_per_second']:.0f} img/s"
+    if "ms" in row:
         said["ms"] = f"{row['ms']:.0f} ms"
         if row.get("mfu") is not None:
             said["mfu"] = f"MFU {100 * row['mfu']:.0f} %"

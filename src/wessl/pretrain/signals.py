@@ -7,6 +7,9 @@ from types import FrameType
 
 from wessl.errors import Interrupted
 
+SAVE = 1
+"""Below every signal to stop, which says more: whoever stops saves too."""
+
 
 @contextlib.contextmanager
 def listening(nothing_new: Callable[[], bool]) -> Iterator[list[int]]:
@@ -37,3 +40,14 @@ def listening(nothing_new: Callable[[], bool]) -> Iterator[list[int]]:
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)
+
+
+def take(caught: list[int]) -> int:
+    """What was asked for since the last time: the signal to stop by, ``SAVE``, or 0.
+
+    >>> take([signal.SIGINT, signal.SIGUSR1]), take([signal.SIGUSR1]), take([])
+    (2, 1, 0)
+    """
+    asked = max((SAVE if s == signal.SIGUSR1 else int(s) for s in caught), default=0)
+    caught.clear()
+    return asked

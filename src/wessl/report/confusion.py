@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from wessl.report.columns import OPTIMISTIC, optimistic
 from wessl.report.intervals import interval
 from wessl.report.markup import Markup, finite, join, number, percent, tag
 from wessl.report.matrices import as_array, matrix
@@ -16,8 +17,11 @@ def per_class(stories: Sequence[Story]) -> Markup | None:
     """Open for one run; for several, folded, and each run's folded in it."""
     blocks = []
     for story in stories:
-        found = [part(result, "per_class") for result in story.of_kind("evaluation")]
-        own = [_block(one) for one in found if listed(one, "classes")]
+        own = [
+            _block(found, _column(found, result))
+            for result in story.of_kind("evaluation")
+            if listed(found := part(result, "per_class"), "classes")
+        ]
         if own and len(stories) > 1:
             own = [tag("details", tag("summary", story.name), own, class_="part")]
         blocks += own
@@ -27,9 +31,15 @@ def per_class(stories: Sequence[Story]) -> Markup | None:
     return tag("details", title, blocks, open=len(stories) == 1, class_="part")
 
 
-def _block(found: State) -> Markup:
+def _column(found: State, result: State) -> str | None:
+    """The name of the protocol that was looked at, marked as its column is."""
     protocol = found.get("protocol")
     name = protocol.get("name") if isinstance(protocol, dict) else protocol
+    own = next((part(row, "results") for row in listed(result, "rows")), {})
+    return f"{name}{OPTIMISTIC * optimistic(part(own, str(name)))}" if name else None
+
+
+def _block(found: State, name: str | None) -> Markup:
     note = tag("p", f"By {name}.", class_="note") if name else None
     classes = listed(found, "classes")
     names = [str(one.get("name", "?")) for one in classes]

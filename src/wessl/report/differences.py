@@ -4,8 +4,8 @@ from wessl.report.markup import Markup, join, number, signed, tag
 from wessl.report.measured import Measured, Row, paired_error
 
 TOGETHER = (
-    "Beneath each, its 95 % interval over other labels and other test pictures, the same for both "
-    "runs; bold where it excludes 0."
+    "Beneath each, its 95 % interval over other test pictures and, where labels were drawn, other "
+    "labels, the same for both runs; bold where it excludes 0."
 )
 APART = (
     "± is the standard error over the draws of labelled pictures, the same draws for both: these "
@@ -19,19 +19,27 @@ def differences(measured: Measured) -> Markup | None:
     base, *others = measured.runs or [Row("", "", {})]
     if not others:
         return None
+    shared = [c for c in measured.columns if _known(base, c) and any(_known(r, c) for r in others)]
+    if not shared:
+        return tag("p", f"Nothing was measured alike for {base.name} and another run, so nothing "
+                   "is compared.", class_="note")  # fmt: skip
     body = [
         tag("tr", tag("th", row.name, scope="row"),
-            [_cell(row, base, column, measured) for column in measured.columns])
+            [_cell(row, base, column, measured) for column in shared])
         for row in others
     ]  # fmt: skip
-    head = tag("tr", tag("th", ""), [tag("th", c, scope="col") for c in measured.columns])
+    head = tag("tr", tag("th", ""), [tag("th", c, scope="col") for c in shared])
     caption = tag("caption", "Points more than ", tag("b", base.name))
     inside = tag("table", caption, tag("thead", head), tag("tbody", body), class_="numbers scores")
-    return join([tag("div", inside, class_="scroll"), _note(measured, base, others)])
+    return join([tag("div", inside, class_="scroll"), _note(measured, base, others, shared)])
 
 
-def _note(measured: Measured, base: Row, others: list[Row]) -> Markup:
-    cells = [(row, base, column) for row in others for column in measured.columns]
+def _known(row: Row, column: str) -> bool:
+    return row.accuracy(column) is not None
+
+
+def _note(measured: Measured, base: Row, others: list[Row], columns: list[str]) -> Markup:
+    cells = [(row, base, column) for row in others for column in columns]
     apart = [(row.of(c), base.of(c)) for row, _, c in cells if not measured.gain(row, base, c)]
     words = [TOGETHER] if len(apart) < len(cells) else []
     words += [APART] if any(paired_error(*pair) is not None for pair in apart) else []

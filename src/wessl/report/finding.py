@@ -123,7 +123,10 @@ def best_method(measured: Measured, found: Sequence[Method], sets: int) -> str:
 
 
 def best_run(measured: Measured, scores: list[tuple[float, Row]], sets: int) -> str:
-    (best, first), (second, other) = sorted(scores, key=lambda pair: -pair[0])[:2]
+    """The best and how far it is from the first, the base of the comparison, or from the next best
+    if it is the first."""
+    (best, first), runner_up = sorted(scores, key=lambda pair: -pair[0])[:2]
+    second, other = runner_up if first is scores[0][1] else scores[0]
     column = measured.main
     words = gap(first.name, best, other.name, second) + spread(measured, first, other)
     where = place(measured, sets)

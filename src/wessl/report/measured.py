@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from wessl.report.columns import Columns
 from wessl.report.markup import finite
 from wessl.report.repeats import groups
-from wessl.report.story import State, Story, listed, numbers, part
+from wessl.report.story import State, Story, listed, numbers, part, tested
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,10 @@ class Measured:
     gains: list[tuple[int, State]] = field(default_factory=list)
     """What runs keep of each other: the number of the run that was the base, and the others' gain
     on it, with its interval."""
+    notes: list[str] = field(default_factory=list)
+    """What the measurement itself had to say, such as that it knows some test pictures."""
+    differ: bool = False
+    """Whether one name stands for several protocols, and so for several columns."""
 
     def gain(self, row: Row, base: Row, column: str) -> tuple[float, float] | None:
         """The paired interval of one run's gain on another, if they were measured together."""
@@ -58,8 +63,9 @@ class Measured:
 
     @property
     def main(self) -> str:
-        """The column to speak of: the first, which asks for the fewest labels."""
-        return self.columns[0] if self.columns else ""
+        """The column to speak of: of those that all runs have the first, with the fewest labels."""
+        shared = [c for c in self.columns if all(r.accuracy(c) is not None for r in self.runs)]
+        return (shared or self.columns or [""])[0]
 
     @property
     def runs(self) -> list[Row]:
@@ -67,28 +73,51 @@ class Measured:
 
 
 def collect(stories: Sequence[Story]) -> list[Measured]:
-    """Evaluations grouped by their pictures: only such numbers may stand in one table."""
+    """Evaluations grouped by their pictures: only such numbers may stand in one table.
+
+    The one with the most test pictures comes first: its numbers are the surest.
+    """
     alike: dict[str, list[tuple[int, State]]] = {}
     for i, story in enumerate(stories):
         for result in story.of_kind("evaluation"):
             places = [part(result, side) for side in ("train", "test")]
             key = repr([place.get("digest") or place.get("location") for place in places])
             alike.setdefault(key, []).append((i, result))
-    return [_measured(results, stories) for results in alike.values()]
+    most = sorted(alike.values(), key=lambda results: -tested(results[0][1]))
+    return [_measured(results, stories) for results in most]
 
 
 def _measured(results: Sequence[tuple[int, State]], stories: Sequence[Story]) -> Measured:
-    columns: dict[str, None] = {}
+    called = Columns(part(row, "results") for _, one in results for row in listed(one, "rows"))
+    columns: dict[str, dict[str, None]] = {}
     rows: list[Row] = []
+    gains, notes = [], []
     for i, result in results:
         named = result.get("columns")
-        columns |= dict.fromkeys(map(str, named) if isinstance(named, list) else ())
-        for given in listed(result, "rows"):
-            _add(rows, _row(given, i, stories), stories[i])
+        given = [_row(row, i, stories) for row in listed(result, "rows")]
+        for name in map(str, named) if isinstance(named, list) else ():
+            own = [called.of(name, row.of(name)) for row in given if name in row.results]
+            columns.setdefault(name, {}).update(dict.fromkeys(own or [name]))
+        for row in given:
+            _add(rows, replace(row, results=called.renamed(row.results)), stories[i])
+        own_results = next((row.results for row in given if row.role == "run"), {})
+        gains += [(i, _gains(one, own_results, called)) for one in listed(result, "differences")]
+        notes += _texts(result.get("notes"))
     first = results[0][1]
-    gains = [(i, one) for i, result in results for one in listed(result, "differences")]
     sides = part(first, "train"), part(first, "test")
-    return Measured(*sides, list(columns), _distinct(rows), gains)
+    beside = [column for variants in columns.values() for column in variants]
+    kept = list(dict.fromkeys(notes))
+    return Measured(*sides, beside, _distinct(rows), gains, kept, called.differ)
+
+
+def _gains(kept: State, base: State, called: Columns) -> State:
+    """A gain was measured as the number of the run that keeps it was."""
+    found = part(kept, "results")
+    return kept | dict(results={called.of(n, part(base, n)): gain for n, gain in found.items()})
+
+
+def _texts(values: Any) -> list[str]:
+    return [one for one in values if isinstance(one, str)] if isinstance(values, list) else []
 
 
 def _add(rows: list[Row], row: Row, story: Story) -> None:
@@ -142,16 +171,22 @@ def _still(found: State, one: Row, other: Row, column: str) -> bool:
 
 def transferred(stories: Sequence[Story]) -> list[Measured]:
     """Accuracies on other datasets, a column each, in at most one table."""
-    columns: dict[str, None] = {}
-    rows = []
+    every = [result for story in stories for result in story.of_kind("transfer")]
+    sides = (side for one in every for side in (one, *listed(one, "others")))
+    called = Columns(part(side, "results") for side in sides)
+    rows: list[Row] = []
+    gains = []
     for i, (story, colour) in enumerate(zip(stories, groups(stories), strict=True)):
         for result in story.of_kind("transfer"):
-            found = part(result, "results")
-            columns |= dict.fromkeys(found)
-            rows.append(Row(story.name, "run", found, i, colour, _text(result.get("weights"))))
+            own, weights = part(result, "results"), _text(result.get("weights"))
+            rows.append(Row(story.name, "run", called.renamed(own), i, colour, weights))
+            gains += [(i, _gains(one, own, called)) for one in listed(result, "differences")]
             for other in listed(result, "others"):
-                _add(rows, _row(other, i, stories), story)
-    return [Measured({}, {}, list(columns), _distinct(rows))] if columns else []
+                row = _row(other, i, stories)
+                _add(rows, replace(row, results=called.renamed(row.results)), story)
+    columns = list(dict.fromkeys(column for row in rows for column in row.results))
+    found = Measured({}, {}, columns, _distinct(rows), gains, differ=called.differ)
+    return [found] if columns else []
 
 
 def paired_error(a: State, b: State) -> float | None:

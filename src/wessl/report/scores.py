@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wessl.report.charts import look
+from wessl.report.columns import APART, MEANING, OPTIMISTIC
 from wessl.report.confusion import per_class
 from wessl.report.differences import differences
 from wessl.report.intervals import ends_of, interval
@@ -31,11 +32,10 @@ def accuracy(stories: Sequence[Story]) -> Markup:
         if repeated:
             title = tag("summary", "Run by run")
             singly = tag("details", title, singly, class_="part")
-        parts += [places(one), over_seeds(one, repeated), singly, protocols(one)]
-    elsewhere = transferred(stories)
-    parts += [
-        join([tag("h3", "On other datasets"), tag("p", ELSEWHERE), table(one)]) for one in elsewhere
-    ]
+        parts += [places(one), remarks(one), over_seeds(one, repeated), singly, protocols(one)]
+    for one in transferred(stories):
+        parts += [tag("h3", "On other datasets"), tag("p", ELSEWHERE), remarks(one), table(one)]
+        parts += [differences(one), protocols(one)]
     parts.append(per_class(stories))
     if without:
         words = "Not measured yet." if len(without) == len(stories) else "Not all were measured."
@@ -55,6 +55,14 @@ def places(measured: Measured) -> Markup:
     )
     where = ("Labels from ", train, f" ({labels}), tested on ", test, f" ({tested}). ")
     return tag("p", where, meaning)
+
+
+def remarks(measured: Measured) -> Markup | None:
+    """What a reader must know before believing the numbers."""
+    said = list(measured.notes)
+    said += [MEANING] if any(OPTIMISTIC in column for column in measured.columns) else []
+    said += [APART] if measured.differ else []
+    return tag("ul", [tag("li", words) for words in said], class_="remarks") if said else None
 
 
 def _place(side: State) -> tuple[Markup, str]:

@@ -152,16 +152,23 @@ def findings(log: str) -> list[Finding]:
 
 
 def _results(run: Run) -> tuple[list[State], list[str]]:
+    """Evaluations by their number of test pictures, of equals the newest first; others by name."""
     results, unreadable = [], []
     for path in sorted(run.results.glob("*.json")):
         try:
-            value = json.loads(path.read_text())
+            value, written = json.loads(path.read_text()), path.stat().st_mtime
         except (OSError, ValueError) as error:
             unreadable.append(f"{path.name}: {error}")
             continue
         if isinstance(value, dict):
-            results.append(value)
-    return results, unreadable
+            order = (-tested(value), -written) if value.get("kind") == "evaluation" else (0.0, 0.0)
+            results.append((order, value))
+    return [value for _, value in sorted(results, key=lambda pair: pair[0])], unreadable
+
+
+def tested(evaluation: State) -> float:
+    """On how many pictures, as far as is known."""
+    return finite(part(evaluation, "test").get("pictures")) or 0.0
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:

@@ -48,7 +48,7 @@ def disagreed(found: State) -> Markup | None:
 def _strip(pictures: Sequence[State], gallery: State, key: str) -> Markup | None:
     shots = []
     for one in pictures:
-        kept = part(gallery, str(one.get("picture")))
+        kept = part(gallery, str(one.get("index")))
         image = picture(kept.get("thumbnail"), str(kept.get("name", "a picture")))
         if image:
             words = tag("figcaption", number(one.get(key)))

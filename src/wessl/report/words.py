@@ -59,7 +59,10 @@ def encoder_words(story: Story) -> str:
         if encoder.get(key) is not None
     }
     if changed:
-        parts = ", ".join(f"{value} {name}" for name, value in changed.items())
+        parts = ", ".join(
+            f"{value} {name.removesuffix('s') if value == 1 else name}"
+            for name, value in changed.items()
+        )
         return f"a vision transformer ({parts}; patches of {patch} in pictures of {side} pixels)"
     size = SIZES.get(str(encoder.get("size")), str(encoder.get("size")))
     return f"a vision transformer (ViT-{size}/{patch} at {side} pixels)"

@@ -15,6 +15,8 @@ BYTES_PER_PARAMETER = 16
 MEASURE_SECONDS = {"cuda": 5.0, "cpu": 0.4}
 """Of a run's measuring and its page however small it is; measured on the CPU, supposed else."""
 PROTOCOL_SECONDS = 0.1
+WORKER_SECONDS = 3.0
+"""Until the worker processes have started, side by side; measured, mostly PyTorch's import."""
 PASSES = 25
 """Over its labels, that a logistic regression takes; measured with 10 to 100 classes."""
 STRENGTHS, FOLDS, RATES = 11, 5, 6
@@ -80,10 +82,13 @@ def seconds(config: Config, facts: DataFacts) -> float:
 def total(
     configs: Iterable[Config], facts: DataFacts, devices: int, measuring: Measuring | None
 ) -> tuple[float, float]:
-    """Seconds on so many devices, and bytes on disk; without ``measuring``, of training alone."""
+    """Seconds on so many idle devices, and bytes on disk; without ``measuring``, of training alone.
+
+    Where other programs share the cores it takes as much longer as they take of them.
+    """
     known = list(configs)
     work = sum(seconds(config, facts) for config in known)
     if measuring is not None:
         work += sum(measuring.seconds(config, facts) for config in known)
     size = sum(BYTES_PER_PARAMETER * parameters(config) for config in known)
-    return work / max(1, min(devices, len(known))), size
+    return WORKER_SECONDS + work / max(1, min(devices, len(known))), size

@@ -1,12 +1,13 @@
 """``run_study``: from a study's name to its table and figure."""
 
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from wessl.errors import UserError
+from wessl.errors import Interrupted, UserError
 from wessl.evaluate.spelling import settle_all
 from wessl.files import write_json, write_whole
 from wessl.study import terminal
@@ -98,7 +99,13 @@ def carry_out(planned: Planned, slots: list[Slot], retry: bool, say: Say) -> Non
     planned.runs.mkdir(parents=True, exist_ok=True)
     # A process that has compiled several models refuses to compile more.
     fresh = planned.facts.device == "cuda" or planned.asked.study.kind == "overhead"
-    Runner(slots, fresh, Progress(planned, len(jobs), say).done).run(jobs)
+    progress = Progress(planned, len(jobs), say)
+    try:
+        Runner(slots, fresh, progress.done).run(jobs)
+    except KeyboardInterrupt as stopped:
+        signum = stopped.signum if isinstance(stopped, Interrupted) else signal.SIGINT
+        words = f"after {progress.ended} of {len(jobs)} runs; finished runs are kept"
+        raise Interrupted(signum, f"{words}; the same command goes on") from stopped
 
 
 def write(table: State, out: Path) -> None:

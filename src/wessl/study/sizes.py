@@ -78,7 +78,7 @@ def resolve(
             config = replace(config, precision="fp32")
         config = override(config, {**common, **settings})
     else:
-        config = _automatic(cell, size, facts, epochs)
+        config = _automatic(cell, size, facts, epochs, {**common, **settings})
         config = override(config, {**_of_size(size, config), **common, **settings})
         if cell.recipe in ("dino", "msn"):
             config = original(cell.recipe, config)
@@ -89,11 +89,13 @@ def resolve(
     return _with_gamma(config)
 
 
-def _automatic(cell: Cell, size: Size, facts: DataFacts, epochs: float | None) -> Config:
+def _automatic(
+    cell: Cell, size: Size, facts: DataFacts, epochs: float | None, settings: Mapping[str, Any]
+) -> Config:
     family = cell.recipe + ("-star" if cell.recipe in ("dino", "msn") else "")
     if epochs is None:
         epochs = SMOKE_EPOCHS if size.name == "smoke" else 50 if facts.grey_drawings else 100
-    return auto.small(family, facts, epochs=epochs)[0]
+    return auto.small(family, facts, epochs=epochs, change=lambda c: override(c, dict(settings)))[0]
 
 
 def _of_size(size: Size, config: Config) -> dict[str, Any]:

@@ -34,19 +34,20 @@ def print_list(studies: dict[str, Study], sizes: dict[str, Size]) -> None:
 def print_table(found: State) -> None:
     """Means with the paper's ImageNet numbers; then differences to the base."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     seeds = len(found["seeds"])
     over = f"{seeds} seeds" if seeds > 1 else "1 seed, so without spread or intervals"
-    table = Table(title=f"{found['study']}, {found['size']}: {over}")
+    table = Table(title=escape(f"{found['study']}, {found['size']}: {over}"))
     table.add_column("")
     for column in found["columns"]:
-        table.add_column(column["title"], justify="right")
+        table.add_column(escape(column["title"]), justify="right")
     for row in found["rows"]:
         cells = []
         for column in found["columns"]:
             result = row["results"][column["name"]]
-            lines = [own_number(row, column)]
+            lines = [escape(own_number(row, column))]
             if result["difference"] is not None:
                 lines.append(own_difference(result["difference"], column["digits"]))
             if result["paper"] is not None:
@@ -55,11 +56,11 @@ def print_table(found: State) -> None:
                 printed = plus_minus(result["paper"] | dict(sd=None), column["digits"])
                 lines.append(f"[dim italic]paper {printed}{words}[/]")
             cells.append("\n".join(lines))
-        table.add_row(row["name"], *cells, end_section=True)
+        table.add_row(escape(row["name"]), *cells, end_section=True)
     console = Console(highlight=False)
     console.print(table)
     console.print(
         "Mean ± sd; below, the difference to the base with its paired 95 % interval; "
-        f"[italic]in italics the paper's, of other data: {found['paper']}[/].",
+        f"[italic]after the word paper its own, of other data: {found['paper']}[/].",
         soft_wrap=True,
     )

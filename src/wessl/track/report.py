@@ -1,7 +1,6 @@
 """A ``report`` that trackers hear too. None of them stops training, none is told a thing twice."""
 
 import contextlib
-import importlib.util
 import json
 import math
 import secrets
@@ -10,7 +9,6 @@ from typing import Any
 
 import torch.distributed as dist
 
-from wessl.errors import UserError
 from wessl.files import write_json
 from wessl.run import Run
 from wessl.track.protocol import Start, State, Tracker, Values
@@ -29,15 +27,6 @@ TRACKERS: dict[str, Callable[[Start], Tracker]] = {
     "wandb": WandB,
     "trackio": Trackio,
 }
-
-
-def refuse_missing(names: Sequence[str]) -> None:
-    """Before a run begins: every tracker asked for is installed."""
-    for name in names:
-        if name not in TRACKERS:
-            raise UserError(f"--track {name}: choose of {', '.join(TRACKERS)}")
-        if importlib.util.find_spec(name) is None:
-            raise UserError(f"--track {name} needs a package that is not here: pip install {name}")
 
 
 @contextlib.contextmanager

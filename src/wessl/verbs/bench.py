@@ -31,7 +31,7 @@ def bench(
         wessl.bench(json="before.json")
         wessl.bench(json="after.json", compare="before.json")
     """
-    console = Console()
+    console = Console(markup=False, emoji=False)  # paths may hold [brackets]
     old = None if compare is None else record.read(Path(compare))  # before minutes are spent
     where = find_device(device)
     say = say or (lambda words: console.print(f"measuring {words} ..."))
@@ -45,6 +45,8 @@ def bench(
             raise Failure(f"--json {json}: {error}") from error
     console.print("Medians of rounds in turns; ratios to the straightforward way")
     console.print(*measured_lines(rows), sep="\n")
+    if quick:
+        console.print("--quick: sizes too small to judge speed by; it shows that all of it works")
     if old is not None:
         changes = record.compare(old, found)
         console.print(f"\nNow over then ({compare}); below 1 is better")

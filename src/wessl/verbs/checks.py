@@ -1,6 +1,7 @@
 """What would go wrong later, said before anything is decoded, printed or written."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +22,7 @@ from wessl.pretrain import cost
 from wessl.pretrain.batch import check_views, prepare
 from wessl.pretrain.console import Console
 from wessl.pretrain.model import build_model, refuse_misfit
-from wessl.track.report import refuse_missing
+from wessl.track.installed import refuse_missing
 
 FEW_STEPS = 100
 """Below it an encoder hardly differs from a random one."""
@@ -86,6 +87,34 @@ def refuse_unwritable(out: Path) -> None:
         raise UserError(f"--out {out}: you may not write in {there}")
 
 
+LEFT_BY_US = {".lock", "checkpoints", "train.log"}
+"""All that a run may hold that was stopped before its config was written."""
+
+
+def refuse_foreign(out: Path) -> None:
+    """A run has its folder to itself: what others keep there is not ours to write over."""
+    header = out / "config.json"
+    there = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if header.exists():
+        if not _may_be_ours(header):
+            raise UserError(f"--out {out}: its config.json is not a run's; give a new folder")
+    elif strange := sorted(there - LEFT_BY_US):
+        held = ", ".join(strange[:3])
+        raise UserError(f"--out {out} holds {held} and is no run of wessl; give a new folder")
+
+
+def _may_be_ours(header: Path) -> bool:
+    try:
+        found = json.loads(header.read_text())
+    except ValueError:  # damaged: whoever reads it says so
+        return True
+    return isinstance(found, dict) and "config" in found
+
+
+def _count(n: float, what: str) -> str:
+    return f"{n:g} {what}{'s' * (n != 1)}"
+
+
 def warn(
     config: Config, source: Source, device: torch.device, console: Console, processes: int = 1
 ) -> None:
@@ -94,7 +123,8 @@ def warn(
     if steps < FEW_STEPS:
         console.say(
             f"warning: {len(source):,} pictures in batches of {config.optim.batch_size} for "
-            f"{config.optim.epochs:g} epochs make {steps} steps, too few to learn much; "
+            f"{_count(config.optim.epochs, 'epoch')} make {_count(steps, 'step')}, too few to "
+            "learn much; "
             "give more pictures, more --epochs, or a smaller --optim.batch-size"
         )
     if source.note is not None:

@@ -16,8 +16,9 @@ from wessl.evaluate.progress import bar
 from wessl.export.choices import Read
 from wessl.export.classify import Classifier, fit, unit
 from wessl.export.embed import Embedded, embed_into, key_of
-from wessl.export.files import check_out, writable, write_csv
+from wessl.export.files import writable, write_csv
 from wessl.export.labels import Labels, check_readable, read_labels
+from wessl.export.out import check_out
 from wessl.export.stream import Look
 from wessl.export.worth import Rows, margins, typical, undecided
 from wessl.run import Run
@@ -156,7 +157,7 @@ def _guess(
     def unit_of(chosen: Rows) -> Tensor:
         return unit(torch.from_numpy(found.features[rows[chosen]]))
 
-    if classifier.estimate is None:
+    if classifier.estimate is None or classifier.guessing:
         worth = typical(unit_of, len(rows), unit(labelled), suggest)
     else:
         worth = undecided(unit_of, torch.cat(margin), suggest)

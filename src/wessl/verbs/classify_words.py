@@ -25,7 +25,8 @@ def in_words(found: "Classified") -> str:
     ]
     if found.worth_labelling:
         hard, many = "it is hard to decide", "it stands for many that are like no labelled one"
-        why = many if found.classifier.estimate is None else hard
+        blind = found.classifier.estimate is None or found.classifier.guessing
+        why = many if blind else hard
         lines += ["", f"most worth a label next, because {why}:"]
         lines += [_suggestion(found, row) for row in found.worth_labelling]
     return "\n".join(lines)
@@ -35,13 +36,28 @@ def _how_good(found: "Classified") -> str:
     estimate = found.classifier.estimate
     if estimate is None:
         return (
-            "how good: cannot be estimated, as most classes have one label and none can be held "
-            "out; look at some guesses, or label a second picture of each class"
+            f"how good: cannot be estimated, as {_too_few(found)}; look at some guesses, or label "
+            "a second picture of each class"
         )
     words = f"how good: {estimate.in_words()} ({estimate.of} labels, each held out once"
     if estimate.folds < 5:
-        words += f"; with {_share(estimate.folds)} of the labels held out at a time this is low"
+        words += (
+            f"; with {_share(estimate.folds)} of the labels held out at a time this tends to be low"
+        )
+    if found.classifier.guessing:
+        classes = len(found.counts)
+        of_guesses = f"{round(100 / classes)} of 100 with {classes} classes"
+        return (
+            f"{words}); no better than guessing ({of_guesses}): more labels, or a longer training"
+        )
     return f"{words}); true if the labelled pictures are like the others"
+
+
+def _too_few(found: "Classified") -> str:
+    held = found.classifier.held
+    if not held:
+        return "every class has one label and none can be held out"
+    return f"most classes have one label, and the {held} that can be held out are of the others"
 
 
 def _share(folds: int) -> str:
@@ -52,8 +68,11 @@ def _how_sure(found: "Classified") -> str:
     classifier = found.classifier
     if classifier.calibrated:
         by = f"temperature {classifier.temperature:.2f}"
-        return f"confidences: calibrated on the held-out labels ({by})"
-    why = "no label" if classifier.estimate is None else f"only {classifier.estimate.of} labels"
+        return (
+            f"confidences: calibrated on the {classifier.held} held-out labels ({by}); true if the "
+            "labelled pictures are like the others"
+        )
+    why = f"only {classifier.held} labels" if classifier.held else "no label"
     return (
         f"confidences: not calibrated, as {why} could be held out ({ENOUGH} are needed); their "
         "order still tells"

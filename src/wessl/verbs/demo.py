@@ -53,11 +53,22 @@ def demo(
     print_table(by_method(found["rows"], list(runs)))
     page = report([run.path for run in runs.values()], Path(out) / "report.html")
     print(
-        f"{found['test']['pictures']} test digits, mean of {seeds} trainings. ± is a standard "
-        f"error: of accuracies over\n{draws} draws of the labelled digits, of gains over the "
-        f"trainings. ({time.perf_counter() - began:.0f} s)\n"
-        f"{width_words(head_width)}"
+        f"{found['test']['pictures']} test digits, {mean_words(seeds, draws)} "
+        f"({time.perf_counter() - began:.0f} s)\n{width_words(head_width)}"
         f"Look at {page}: its first sentence says what the sixteen heads brought."
+    )
+
+
+def mean_words(seeds: int, draws: int) -> str:
+    if seeds == 1:
+        return (
+            "one training each. ± is a standard error over\n"
+            f"{draws} draws of the labelled digits; gains have none, as another training is not "
+            "known."
+        )
+    return (
+        f"mean of {seeds} trainings. ± is a standard error: of accuracies over\n{draws} draws of "
+        "the labelled digits, of gains over the trainings."
     )
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from wessl.pretrain.model import Model
 from wessl.pretrain.parallel import Team
 from wessl.run import Run, describe_encoder
 from wessl.verbs.diversity_inputs import GROUP, Sample, assignments, load_teacher, open_sample
+from wessl.verbs.pages import write_page
 from wessl.verbs.sharing import is_first, sharing
 
 
@@ -42,7 +44,8 @@ def diversity(
     ``data`` is anything ``wessl.pretrain`` takes; of more than ``pictures`` a fixed random sample
     is taken. The teacher is the run's newest, as a plain softmax at the final temperature, on
     centre crops. ``out`` is another run folder to write to; ``cache`` where decoded pictures are
-    kept. Processes that ``torchrun`` started share the pictures out, and the first writes::
+    kept. The run's page is made anew. Processes that ``torchrun`` started share the pictures out,
+    and the first writes::
 
         found = wessl.diversity("runs/photos", "photos/")
         print(found.score, found.summary)      # 0: all heads are copies; 1: nothing in common
@@ -65,7 +68,10 @@ def diversity(
         found = compare(teacher, look, seen, config, batch_size, team, quiet)
         about = dict(path=str(run.path), step=step, weighting=config.loss.weighting)
         if team.first:
-            keep(found, seen, config, about, run if out is None else Run(out))
+            home = run if out is None else Run(out)
+            keep(found, seen, config, about, home)
+            if home.exists:  # another folder may hold results alone
+                write_page(home.path, lambda words: print(words, file=sys.stderr))
         return found
 
 
@@ -152,4 +158,7 @@ def command(asked: Asked) -> None:
     found = diversity(**vars(asked), quiet=False)
     if is_first():
         print_table(found)
-        print(f"all of it: {Run(asked.out or asked.run).results / 'diversity.json'}")
+        home = Run(asked.out or asked.run)
+        print(f"all of it: {home.results / 'diversity.json'}")
+        if home.exists:
+            print(f"report: {home.path / 'report.html'}")

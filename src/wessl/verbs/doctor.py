@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wessl.commands.doctor import Doctor
+from wessl.errors import pip_install
 from wessl.verbs import doctor_facts as facts
 from wessl.verbs.doctor_rules import RULES
 
@@ -47,7 +48,7 @@ def remedies(found: Record) -> list[str]:
 def _broken(error: str) -> str:
     importing = error.startswith(("ImportError", "ModuleNotFoundError"))
     remedy = (
-        "install the package anew, as pip install --force-reinstall NAME"
+        f"install the package anew: {pip_install('--force-reinstall NAME')}"
         if importing
         else ("report it, with all of this")
     )

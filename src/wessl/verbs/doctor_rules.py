@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from wessl.errors import pip_install
 from wessl.verbs.doctor_facts import gib
 
 Record = dict[str, Any]
@@ -10,10 +11,15 @@ Record = dict[str, Any]
 _PURPOSE = {
     "hf": "Hugging Face's weights and datasets",
     "onnx": "ONNX",
-    "track": "TensorBoard and Weights & Biases",
+    "parquet": "embed -o FILE.parquet",
+    "url": "shards at URLs",
     "dev": "`make test`",
     "docs": "`make docs`",
+    "tensorboard": "--track tensorboard",
+    "wandb": "--track wandb",
+    "trackio": "--track trackio (wants pillow<13)",
 }
+"""What an extra is for, or a package of one that serves several ends."""
 _LOW_DISK = 5 * 2**30
 
 
@@ -35,7 +41,8 @@ def no_compiler(found: Record) -> list[str]:
         return []
     said = []
     if found["torch"]["triton"] is None:
-        said.append("no triton: slower kernels. Remedy: pip install triton, or --compile off")
+        remedy = f"{pip_install('triton')}, or --compile off"
+        said.append(f"no triton: slower kernels. Remedy: {remedy}")
     if found["torch"]["compiler"] is None:
         said.append(
             "no C compiler, which torch.compile needs. Remedy: install gcc, or --compile off"
@@ -72,14 +79,22 @@ def missing_packages(found: Record) -> list[str]:
     for group, versions_of in found["packages"].items():
         absent = [name for name, version in versions_of.items() if version is None]
         if absent and group == "needed":
-            said.append(f"{', '.join(absent)} missing. Remedy: pip install {' '.join(absent)}")
-        elif absent and group.startswith("["):
-            purpose = _PURPOSE.get(group.strip("[]"), "an extra")
-            names = ", ".join(absent)
-            said.append(
-                f"{names} missing, only for {purpose}. Remedy: pip install {' '.join(absent)}"
-            )
+            said.append(f"{', '.join(absent)} missing. Remedy: {pip_install(' '.join(absent))}")
+        elif group.startswith("["):
+            said += _missing_of_extra(group.strip("[]"), absent)
     return said
+
+
+def _missing_of_extra(extra: str, absent: list[str]) -> list[str]:
+    """One line for all packages that serve the same end."""
+    purposes: dict[str, list[str]] = {}
+    for name in absent:
+        purpose = _PURPOSE.get(extra) or _PURPOSE.get(name) or f"the extra {extra}"
+        purposes.setdefault(purpose, []).append(name)
+    return [
+        f"{', '.join(names)} missing, only for {purpose}. Remedy: {pip_install(' '.join(names))}"
+        for purpose, names in purposes.items()
+    ]
 
 
 RULES: list[Callable[[Record], list[str]]] = [

@@ -7,14 +7,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wessl.commands.embed import Embed
+from wessl.commands.embed import Embed, check_numbers
 from wessl.errors import UserError
 from wessl.evaluate.knn import neighbours as nearest_rows
 from wessl.evaluate.progress import bar
 from wessl.export.choices import Read
-from wessl.export.duplicates import Pairs, check_threshold, near_duplicates
+from wessl.export.duplicates import Pairs, near_duplicates
 from wessl.export.embed import PART, Embedded, embed_into
-from wessl.export.files import Near, beside, check_out, writable, write_csv, write_features
+from wessl.export.files import Near, beside, writable, write_csv, write_features
+from wessl.export.out import check_out
 from wessl.export.stream import Look
 from wessl.run import Run
 from wessl.verbs.encoder_in import open_data, open_encoder, teller
@@ -66,7 +67,7 @@ def embed(
     """
     path = Path(out).expanduser()
     check_out(path)
-    _check_numbers(neighbours, duplicates, batch_size, part, workers)
+    check_numbers(neighbours, duplicates, batch_size, part, workers)
     say = teller(quiet)
     encoder = open_encoder(run, device, say)
     look = Look(encoder, reading, "float16" if half else "float32", batch_size)
@@ -83,9 +84,12 @@ def embed(
             near_duplicates(features, duplicates) if duplicates and features is not None else None
         )
         files = write_features(path, found, near)
-        if pairs is not None:
-            files.append(beside(path, "duplicates.csv"))
-            _write_pairs(files[-1], pairs, found)
+        listed = beside(path, "duplicates.csv")
+        if pairs is None:
+            listed.unlink(missing_ok=True)  # of other features
+        else:
+            files.append(listed)
+            _write_pairs(listed, pairs, found)
     told = Written(
         path, tuple(files), len(found), look.width, tuple(found.skipped),
         None if pairs is None else len(pairs.first),
@@ -119,19 +123,6 @@ def _write_pairs(path: Path, pairs: Pairs, found: Embedded) -> None:
     write_csv(path, ("group", "path", "other", "similarity"), rows)
 
 
-def _check_numbers(
-    neighbours: int, duplicates: float | None, batch_size: int, part: int, workers: int | None
-) -> None:
-    if neighbours < 0:
-        raise UserError(f"--neighbours must be 0 or more, not {neighbours}")
-    if duplicates is not None:
-        check_threshold(duplicates)
-    if batch_size < 1 or part < 1:
-        raise UserError(f"--batch-size and parts must be 1 or more, not {batch_size} and {part}")
-    if workers is not None and workers < 0:
-        raise UserError(f"--workers must be 0 or more, not {workers}")
-
-
 def tell(told: Written) -> None:
     print(f"{told.pictures:,} pictures, {told.width} numbers each: {told.path}")
     if told.skipped:
@@ -141,7 +132,10 @@ def tell(told: Written) -> None:
         print(f"{len(told.skipped):,} unreadable, listed in {listed} ({some}{more})")
     if told.pairs is not None:
         listed = beside(told.path, "duplicates.csv")
-        print(f"{told.pairs:,} near-duplicate pairs in {told.groups:,} groups: {listed}")
+        print(
+            f"{told.pairs:,} near-duplicate pairs in {told.groups:,} groups: {listed}\n"
+            "(near to this encoder, which may see no difference where there is one: look at some)"
+        )
 
 
 def command(asked: Embed) -> None:

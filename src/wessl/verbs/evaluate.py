@@ -18,7 +18,7 @@ from wessl.pretrain.parallel import Team
 from wessl.run import Run
 from wessl.verbs.evaluate_inputs import enter
 from wessl.verbs.evaluate_task import on_one_task
-from wessl.verbs.evaluate_transfer import on_other_sets
+from wessl.verbs.evaluate_transfer import on_other_sets, open_sets
 from wessl.verbs.sharing import sharing
 
 Record = dict[str, Any]
@@ -102,13 +102,15 @@ def _measure(
             print(words, file=sys.stderr, flush=True)
 
     contestants = team.together(lambda: list(enter(asked, device, team, say, quiet)))
-    record: Record = dict(
+    about: Record = dict(
         format=1, command=shlex.join(sys.argv), versions=versions("torch"), notes=notes
     )
+    record = dict(about)
+    elsewhere = team.in_turn(lambda: open_sets(contestants, asked))
     if asked.train is not None:
-        record |= on_one_task(contestants, asked, names, record, team, say, quiet)
+        record |= on_one_task(contestants, asked, names, about, team, say, quiet)
     if asked.transfer:
-        record["transfer"] = on_other_sets(contestants, asked, record, team, say, quiet)
+        record |= on_other_sets(contestants, elsewhere, asked, about, team, say, quiet)
     if not quiet and Run(asked.run[0]).exists:
         print(f"report: {Path(asked.run[0]) / 'report.html'}")
         runs = [path for path in asked.run if Run(path).exists]

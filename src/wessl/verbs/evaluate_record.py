@@ -58,9 +58,15 @@ def save(path: str, own: Record, record: Record) -> None:
 
 
 def save_transfer(
-    path: str, weights: str | None, results: Record, others: list[Record], about: Record
+    path: str,
+    weights: str | None,
+    results: Record,
+    others: list[Record],
+    about: Record,
+    differences: list[Record],
 ) -> None:
-    """Other datasets of the same weights stay, those of `others` too: baselines, other weights."""
+    """Other datasets of the same weights stay, those of `others` and the gains on it too."""
+    mine = [one | dict(base=Path(path).absolute().name) for one in differences]
 
     def merged(before: Record) -> Record:
         same = before.get("weights") == weights
@@ -70,8 +76,19 @@ def save_transfer(
             key = row["name"], row["weights"]
             stay = rows.get(key, row)["results"]
             rows[key] = row | dict(results=stay | row["results"])
+        gains = {(one["name"], one["weights"]): one for one in mine}
+        for one in before.get("differences", ()) if same else ():
+            key = one["name"], one["weights"]
+            stay = {name: gain for name, gain in one["results"].items() if name not in results}
+            fresh = gains.get(key, one | dict(results={}))
+            if stay or fresh["results"]:
+                gains[key] = fresh | dict(results=stay | fresh["results"])
         return about | dict(
-            kind="transfer", weights=weights, results=known | results, others=list(rows.values())
+            kind="transfer",
+            weights=weights,
+            results=known | results,
+            others=list(rows.values()),
+            differences=list(gains.values()),
         )
 
     keep(path, "transfer", merged)

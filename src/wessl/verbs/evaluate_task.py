@@ -1,7 +1,7 @@
 """Several encoders on one labelled set: measured, compared, shown, and kept in their folders."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,5 +108,29 @@ class Comparison:
 def show(record: Record) -> None:
     print_comparison(record)
     print(explain(record))
+    for words in unbeaten(record["rows"], record["columns"]):
+        print(words)
     if words := explain_confused(record["per_class"], record["rows"][0]["name"]):
         print(words)
+
+
+def unbeaten(rows: list[Record], columns: Sequence[str]) -> Iterator[str]:
+    """A sentence for each run and baseline that is as good by some protocol, or better.
+
+    >>> pixels = dict(name="raw pixels", role="pixels", results={"k-NN": {"accuracy": 0.5}})
+    >>> run = dict(name="runs/x", role="run", results={"k-NN": {"accuracy": 0.4}})
+    >>> next(unbeaten([run, pixels], ["k-NN"]))[:41]
+    'runs/x does not beat raw pixels (k-NN): i'
+    """
+    for run in (row for row in rows if row["role"] == "run"):
+        for base in (row for row in rows if row["role"] in ("pixels", "random")):
+            both = [name for name in columns if name in run["results"] and name in base["results"]]
+            lost = [name for name in both if _accuracy(run, name) <= _accuracy(base, name)]
+            if lost:
+                words = f"{run['name']} does not beat {base['name']} ({', '.join(lost)})"
+                much = ": it has learnt little; train longer, or on more pictures"
+                yield words + much * (lost == both) + "."
+
+
+def _accuracy(row: Record, name: str) -> float:
+    return float(row["results"][name]["accuracy"])

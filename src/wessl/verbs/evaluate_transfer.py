@@ -1,12 +1,17 @@
 """Several encoders, and what they should beat, on other datasets."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from wessl.commands.evaluate import Evaluate
 from wessl.data.transfer_sets import TransferSet, open_transfer_set
+from wessl.errors import UserError
+from wessl.evaluate.bootstrap import class_mean_difference_interval, difference_interval
 from wessl.evaluate.contestants import Contestant, pixels
 from wessl.evaluate.progress import bar
 from wessl.evaluate.settings import Settings
@@ -16,53 +21,108 @@ from wessl.pretrain.parallel import Team
 from wessl.run import Run
 from wessl.verbs.evaluate_inputs import Say
 from wessl.verbs.evaluate_record import save_transfer
-from wessl.verbs.illustrate import write_page
+from wessl.verbs.pages import write_page
 
 Record = dict[str, Any]
 
 
+def open_sets(contestants: Sequence[Contestant], asked: Evaluate) -> list[TransferSet]:
+    """Before anything is measured, so that a wrong path is told at once."""
+    channels = contestants[0].like.description["channels"]
+    sets = [
+        open_transfer_set(path, channels, asked.measured.seed, asked.cache)
+        for path in asked.transfer
+    ]
+    known: dict[str, str] = {}
+    for one, path in zip(sets, asked.transfer, strict=True):
+        if (same := known.setdefault(one.name, path)) is not path:
+            raise UserError(
+                f"--transfer {same} and {path} have one name, {one.name!r}, under which results "
+                "are kept; rename a folder, or leave one out"
+            )
+    return sets
+
+
 def on_other_sets(
     contestants: Sequence[Contestant],
+    sets: Sequence[TransferSet],
     asked: Evaluate,
     about: Record,
     team: Team,
     say: Say,
     quiet: bool,
 ) -> Record:
-    """Results by encoder and dataset; raw pixels are seen by the same protocol."""
-    found: Record = {one.name: {} for one in contestants}
-    settings = asked.measured
+    """Results by encoder and dataset, and the others' gains on the first; raw pixels are seen by
+    the same protocol."""
+    rows = [Measured(one) for one in contestants]
     made = {key: about[key] for key in ("command", "versions")}
-    channels = contestants[0].like.description["channels"]
-    for path in asked.transfer:
-        dataset = team.in_turn(partial(read, path, contestants, asked, channels))
-        for one in contestants:
-            with bar(f"{one.name}: {dataset.name}", quiet) as progress:
-                result = measure(one, dataset, settings, asked.cache, progress)
-            kept = {key: value for key, value in result.items() if key != "predicted"}
-            found[one.name][dataset.name] = kept | made
+    for dataset in sets:
+        labels = team.in_turn(partial(decode, dataset, contestants, asked))
+        for row in rows:
+            with bar(f"{row.of.name}: {dataset.name}", quiet) as progress:
+                result = measure(row.of, dataset, asked.measured, asked.cache, progress)
+            row.add(dataset.name, result, labels, made)
+    found = {row.of.name: row.results for row in rows}
+    gains = [gains_on(row, rows, asked.measured.seed) for row in rows]
     if not quiet:
-        print_transfer(found)
+        print_transfer(found, differences=gains[0])
     others = [
-        dict(name=one.name, role=one.role, weights=one.weights, results=found[one.name])
-        for one in contestants
-        if one.role != "run"
+        dict(name=row.of.name, role=row.of.role, weights=row.of.weights, results=row.results)
+        for row in rows
+        if row.of.role != "run"
     ]
-    for path, one in zip(asked.run if team.first else (), contestants, strict=False):
-        save_transfer(path, one.weights, found[one.name], others, about)
+    for path, row, own in zip(asked.run if team.first else (), rows, gains, strict=False):
+        save_transfer(path, row.of.weights, row.results, others, about, own)
         if Run(path).exists:
             write_page(Path(path), say)
-    return found
+    return dict(transfer=found, transfer_differences=gains[0])
 
 
-def read(
-    path: str, contestants: Sequence[Contestant], asked: Evaluate, channels: int
-) -> TransferSet:
-    """Opened, and decoded for every encoder, so that nobody has to afterwards."""
-    dataset = open_transfer_set(path, channels, asked.measured.seed, asked.cache)
+def decode(dataset: TransferSet, contestants: Sequence[Contestant], asked: Evaluate) -> Tensor:
+    """For every encoder, so that nobody has to afterwards; gives the test pictures' labels."""
     for one in contestants:
-        open_parts(dataset, squashed(one.like), asked.cache)
-    return dataset
+        parts = open_parts(dataset, squashed(one.like), asked.cache)
+    return parts["test"].labels
+
+
+@dataclass
+class Measured:
+    """One encoder on all sets, and which test pictures of each it got right."""
+
+    of: Contestant
+    results: Record = field(default_factory=dict)
+    correct: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """By set, with the pictures' labels."""
+
+    def add(self, name: str, result: Record, labels: Tensor, made: Record) -> None:
+        kept = {key: value for key, value in result.items() if key != "predicted"}
+        self.results[name] = kept | made
+        self.correct[name] = result["predicted"][0] == labels, labels
+
+
+def gains_on(base: Measured, rows: Sequence[Measured], seed: int) -> list[Record]:
+    """Of all the others, set by set: paired, with the interval of the set's own metric."""
+    return [
+        dict(
+            name=row.of.name,
+            role=row.of.role,
+            weights=row.of.weights,
+            base=base.of.name,
+            results={name: gain(name, row, base, seed) for name in row.results},
+        )
+        for row in rows
+        if row is not base
+    ]
+
+
+def gain(name: str, row: Measured, base: Measured, seed: int) -> Record:
+    (ours, labels), (theirs, _) = row.correct[name], base.correct[name]
+    if row.results[name]["protocol"]["metric"] == "top-1":
+        interval = difference_interval(ours[None], theirs[None], seed)
+    else:
+        interval = class_mean_difference_interval(ours, theirs, labels, seed)
+    found = row.results[name]["accuracy"] - base.results[name]["accuracy"]
+    return dict(difference=found, interval=list(interval))
 
 
 def measure(

@@ -12,7 +12,7 @@ from wessl.export.choices import Format
 from wessl.export.hf import write_hf
 from wessl.export.onnx import check_onnx, write_onnx
 from wessl.export.source import Source, read_source
-from wessl.export.target import check_target, write_folder
+from wessl.export.target import check_target, find_target, write_folder
 from wessl.export.timm import write_timm
 from wessl.export.told import Told
 from wessl.run import Run
@@ -42,16 +42,10 @@ def _export(
 ) -> tuple[Path, Told]:
     if to not in get_args(Format):
         raise UserError(f"--to {to}: unknown format; choose one of {', '.join(get_args(Format))}")
-    if normalise and to != "onnx":
-        raise UserError(f"--normalise is for --to onnx; {to} normalises outside its model")
+    home = Path(run.path if isinstance(run, Run) else run)
+    folder = find_target(home, to, out, normalise)
     if to == "onnx":
         check_onnx()
-    home = Path(run.path if isinstance(run, Run) else run)
-    if out is None and not home.is_dir() and home.exists():
-        raise UserError(
-            f"-o is needed: {home} is a file of weights, not a run folder to write into"
-        )
-    folder = home / "export" / to if out is None else Path(out)
     source = read_source(home)
     check_target(folder, overwrite)
     writers: dict[Format, Callable[[Source, Path], Told]] = dict(

@@ -4,7 +4,6 @@ A finished encoder, or a measurement, is not lost to a page that cannot be drawn
 here is said and no more.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 from wessl.config import Config, from_dict
@@ -13,9 +12,8 @@ from wessl.evaluate.features import TrainedEncoder, load
 from wessl.evaluate.gallery import gallery
 from wessl.run import Run
 from wessl.verbs.diversity import diversity
-from wessl.verbs.report import report
+from wessl.verbs.pages import Say, write_page
 
-Say = Callable[[str], None]
 PICTURES = 2048
 """Enough for a first look; ``wessl diversity`` takes as many as the paper."""
 QUICK = 4096
@@ -48,11 +46,3 @@ def after_evaluation(run: Path, encoder: TrainedEncoder, cache: PictureCache, sa
     except Exception as error:
         say(f"not all of the report's pictures could be made: {error}")
     write_page(run, say)
-
-
-def write_page(run: Path, say: Say) -> Path | None:
-    try:
-        return report(run)
-    except Exception as error:
-        say(f"the report is not written: {error}. Try: wessl report {run}")
-        return None

@@ -60,7 +60,11 @@ class Init:
         if one.kind == "conv":
             return f"conv {'-'.join(map(str, one.widths))}"
         shape = (("wide", one.dim), ("blocks", one.depth), ("heads", one.heads))
-        sizes = [f"{number} {name}" for name, number in shape if number is not None]
+        sizes = [
+            f"{number} {name.removesuffix('s') if number == 1 else name}"
+            for name, number in shape
+            if number is not None
+        ]
         return f"ViT {', '.join(sizes) or one.size}, patches of {one.patch_size}"
 
     def words(self) -> list[str]:

@@ -1,32 +1,26 @@
 """``--devices N``: the same command in N processes, started again when one of them is lost."""
 
 import contextlib
-import json
 import logging
 import os
 import pickle
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from wessl import plan
 from wessl.config import Options
 from wessl.errors import Failure, Interrupted, UserError
-from wessl.pretrain.parallel import Elsewhere, Team, join
-from wessl.pretrain.place import Place, find_place
+from wessl.pretrain.place import find_place
 from wessl.run import Run
+from wessl.verbs.launched import LAUNCHED
 
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-"""Where torch's launcher looks for what a process died of."""
-LAUNCHED = "WESSL_LAUNCHED"
-"""Set for processes that were started here, which leave the last word to the launcher."""
+DISTRIBUTED = "torch.distributed"
 
 
 def wanted(options: Options) -> int:
@@ -56,69 +50,6 @@ def wanted(options: Options) -> int:
     return count
 
 
-@contextlib.contextmanager
-def joined(options: Options) -> Iterator[tuple[Team, torch.device]]:
-    """The team this process belongs to, and its own device; what goes wrong is told once."""
-    place = find_place()
-    device = plan.find_device(options.device)
-    if place is None:
-        with join(None, device, options.timeout) as team:
-            yield team, device
-        return
-    try:
-        device = own_device(device, options, place)
-        with join(place, device, options.timeout) as team:
-            yield team, device
-    except UserError as error:
-        leave_word(str(error), final=True)
-        if isinstance(error, Elsewhere) or LAUNCHED in os.environ:
-            sys.exit(error.exit_code)
-        raise
-    except Interrupted as stopped:
-        if place.rank or LAUNCHED in os.environ:
-            sys.exit(128 + stopped.signum)
-        raise
-    except (RuntimeError, dist.DistError) as error:
-        if not is_lost_connection(error):
-            raise
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends in any case
-        words = f"process {place.rank} of {place.world} lost the others: {first_line(error)}"
-        leave_word(words, final=False)
-        if LAUNCHED in os.environ:
-            sys.exit(1)
-        raise Failure(words) from error
-
-
-def own_device(device: torch.device, options: Options, place: Place) -> torch.device:
-    if device.type != "cuda":
-        return device
-    if ":" in options.device:
-        raise UserError(f"--device {options.device} is one GPU, for all processes; write cuda")
-    there = torch.cuda.device_count()
-    if there > 1 and place.local_rank >= there:
-        raise UserError(f"more processes on this machine than its {there} GPUs")
-    return torch.device("cuda", place.local_rank if there > 1 else 0)
-
-
-def is_lost_connection(error: BaseException) -> bool:
-    """gloo has no error of its own: its words are all there is to know it by."""
-    known = ("gloo", "Connection closed by peer", "Connection reset", "Broken pipe", "Timed out")
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in known)
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0].rpartition("] ")[2][:200]
-
-
-def leave_word(words: str, final: bool) -> None:
-    """For the launcher: what happened, and whether to try again would be in vain."""
-    path = os.environ.get(ERROR_FILE)
-    if path is not None:
-        message = {"message": words, "extraInfo": {"timestamp": str(int(time.time()))}}
-        with contextlib.suppress(OSError):
-            Path(path).write_text(json.dumps({"message": message, "final": final}))
-
-
 def run_command(options: Options, out: str | Path) -> None:
     """The words of this command again, in every process."""
     launch(options, out, ["-m", "wessl", *sys.argv[1:]])
@@ -140,25 +71,55 @@ def launch(options: Options, out: str | Path, words: list[str]) -> None:
     from wessl.verbs.agent import Agent
 
     count = wanted(options)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (cores or 1) // count)))
-    os.environ[LAUNCHED] = "1"
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)  # we say it in our words
-    agent = Agent(count, [sys.executable, *words], options, tell)
-    try:
-        failure = agent.work()
-    except SignalException as stopped:
-        raise Stopped(stopped.sigval, f"{saved(out)}; the same command goes on") from None
-    finally:
-        os.environ.pop(LAUNCHED)
+    with told_to_processes(count), silent_torch():
+        agent = Agent(count, [sys.executable, *words], options, tell)
+        try:
+            failure = agent.work()
+        except SignalException as stopped:
+            failure = agent.ended
+            if failure is None:
+                raise Stopped(stopped.sigval, f"{saved(out)}; the same command goes on") from None
     if failure is None:
         return
+    if failure.final and failure.code != 1:
+        raise UserError(failure.words)
     if failure.final:
-        raise Failure(failure.words) if failure.code == 1 else UserError(failure.words)
+        where = f"; the run is {saved(out)}" if step_saved(out) is not None else ""
+        raise Failure(failure.words + where)
     raise Failure(
         f"{failure.words}, and no restart is left (--restarts {options.restarts}). The run is "
         f"{saved(out)}; the same command goes on"
     )
+
+
+@contextlib.contextmanager
+def told_to_processes(count: int) -> Iterator[None]:
+    """What they find in their environment; the caller's own is as before when they are gone."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = os.environ.get("OMP_NUM_THREADS")
+    os.environ[LAUNCHED] = str(os.getpid())
+    os.environ["OMP_NUM_THREADS"] = threads or str(max(1, (cores or 1) // count))
+    try:
+        yield
+    finally:
+        os.environ.pop(LAUNCHED)
+        if threads is None:
+            os.environ.pop("OMP_NUM_THREADS")
+
+
+@contextlib.contextmanager
+def silent_torch() -> Iterator[None]:
+    """What its launcher has to say we say in our words; many of its loggers have own levels."""
+    known = [name for name in logging.root.manager.loggerDict if name.startswith(DISTRIBUTED)]
+    loggers = [logging.getLogger(name) for name in (DISTRIBUTED, *known)]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 class Stopped(Interrupted):
@@ -167,8 +128,13 @@ class Stopped(Interrupted):
 
 
 def saved(out: str | Path) -> str:
-    steps = [int(path.stem.split("-")[1]) for path in Run(out).checkpoints.glob("step-*.pt")]
-    return f"saved at step {max(steps)}" if steps else "not saved yet"
+    step = step_saved(out)
+    return "not saved yet" if step is None else f"saved at step {step}"
+
+
+def step_saved(out: str | Path) -> int | None:
+    steps = (int(path.stem.split("-")[1]) for path in Run(out).checkpoints.glob("step-*.pt"))
+    return max(steps, default=None)
 
 
 def tell(words: str) -> None:

@@ -4,12 +4,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from wessl.commands.pack import Pack
+from wessl.commands.pack import Pack, check_numbers
 from wessl.data.pack import pack_source
 from wessl.data.pack_folder import SKIPPED, Request
 from wessl.data.pictures import gigabytes
 from wessl.data.sources import open_source
-from wessl.errors import UserError
 from wessl.evaluate.progress import bar
 
 
@@ -49,7 +48,7 @@ def pack(
         packed = wessl.pack("photos/", "shards/", short_side=256)
         wessl.pretrain(packed.path, "runs/photos")
     """
-    _check(short_side, quality, per_shard, workers)
+    check_numbers(short_side, quality, per_shard, workers)
     source = open_source(data, directory=cache)
     if source.note and not quiet:
         print(source.note, file=sys.stderr)
@@ -62,17 +61,6 @@ def pack(
     shards = sorted(path.glob("shard-*.tar"))
     size = sum(shard.stat().st_size for shard in shards)
     return Packed(path, len(source) - len(skipped), len(shards), size, tuple(skipped))
-
-
-def _check(short_side: int | None, quality: int, per_shard: int, workers: int | None) -> None:
-    if short_side is not None and short_side < 1:
-        raise UserError(f"--short-side must be 1 or more (None: never shrink), not {short_side}")
-    if not 1 <= quality <= 100:
-        raise UserError(f"--quality must be from 1 to 100, not {quality}")
-    if per_shard < 1:
-        raise UserError(f"--per-shard must be 1 or more, not {per_shard}")
-    if workers is not None and workers < 0:
-        raise UserError(f"--workers must be 0 or more, not {workers}")
 
 
 def tell(packed: Packed) -> None:

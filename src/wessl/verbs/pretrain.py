@@ -13,6 +13,7 @@ from wessl.commands.pretrain import Asked
 from wessl.config import Config, Options, from_dict, override
 from wessl.data.pictures import Decode, Pictures
 from wessl.data.sources import open_source
+from wessl.errors import UserError
 from wessl.plan import Plan
 from wessl.pretrain.console import Console
 from wessl.pretrain.loop import train
@@ -20,10 +21,11 @@ from wessl.pretrain.onlooker import Onlooker
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.run import Run, describe_encoder
 from wessl.track.report import tracked
-from wessl.verbs import checks, launch, resume
+from wessl.verbs import checks, launch, launched, resume
 from wessl.verbs.begin import build_trainer, decode_pictures, say_pictures, say_resumed
 from wessl.verbs.header import describe_data, describe_run
 from wessl.verbs.probe import make_probe, open_probe, probe_source
+from wessl.verbs.same_pictures import refuse_other_pictures
 from wessl.verbs.start import Start, find_start
 
 State = dict[str, Any]
@@ -55,7 +57,7 @@ def pretrain(
         call = dict(data=data, out=out, recipe=recipe, budget=budget, quiet=quiet, **overrides)
         launch.run_call(options, out, call)
         return Run(out)
-    with launch.joined(options) as (team, device):
+    with launched.joined(options) as (team, device):
         console = Console(quiet or not team.first)
         return pretrain_with(
             data,
@@ -107,6 +109,7 @@ def pretrain_with(
                 )
             )
         )
+        refuse_other_pictures(team, source, probed)
         pictures = team.in_turn(lambda: decode_pictures(source, decode, config, options, console))
         header = team.first_does(
             lambda: find_header(old, planned, options, request, pictures, where, out, start)
@@ -118,7 +121,7 @@ def pretrain_with(
             trainer = build_trainer(config, options, pictures, where, (mean, std), init, team)
             labelled = team.in_turn(lambda: open_probe(probed, pictures, config, options, console))
             probe = make_probe(labelled, describe, team)
-            team.first_does(lambda: create(run, header, state is None, held))
+            team.first_does(lambda: create(run, header, start, held))
             if team.first:
                 console.log_to(run)
             say_pictures(pictures, trainer, console, run)
@@ -128,9 +131,10 @@ def pretrain_with(
             if trainer.compiled and trainer.step < trainer.steps:
                 console.doing("compiling the step: a minute or two")
             tracking = tracked(console, options.track, run, header, trainer.step, console.say)
+            drawn = trainer.step == trainer.steps and resume.is_drawn(run)
             with tracking as report:
                 train(trainer, run, report, probe, lambda: describe, console.tick)
-        if team.first:
+        if team.first and not drawn:
             from wessl.verbs.illustrate import after_training  # drawing takes a second to import
 
             console.doing("drawing the report")
@@ -159,10 +163,17 @@ def find_header(
     return header if made_for is None else header | dict(normalisation=made_for)
 
 
-def create(run: Run, header: State, new: bool, held: contextlib.ExitStack) -> None:
-    if not run.exists:
+def create(run: Run, header: State, start: Start | None, held: contextlib.ExitStack) -> None:
+    """Locks the folder of a new run, unless another command was quicker, and begins it."""
+    assert start is not None
+    if not start.found:
         held.enter_context(run.locked())
-    if new:
+        if run.exists:
+            raise UserError(
+                f"{run.path} was begun by another command meanwhile; give this one again to go on "
+                "with it, or choose another --out"
+            )
+    if start.state is None:
         Run.create(run.path, header)
 
 
@@ -173,7 +184,7 @@ def command(words: Asked) -> None:
     if launch.wanted(options) > 1:
         launch.run_command(options, asked.out)
         return
-    with launch.joined(options) as (team, device):
+    with launched.joined(options) as (team, device):
         console = Console(quiet=not team.first)
         run = pretrain_with(
             asked.data, asked.out, options, request, words.change, console, team, device

@@ -63,6 +63,8 @@ def make_probe(
         if not team.first:
             return {}
         numbers, features = (torch.cat(of_parts) for of_parts in zip(*parts, strict=True))
+        if len(numbers) < 2:
+            return {}
         known, fifth = labels[numbers], max(1, len(numbers) // 5)
         accuracy = knn_accuracy(
             features[fifth:], known[fifth:], features[:fifth], known[:fifth], k=(20,)
@@ -78,7 +80,8 @@ def read_features(
 ) -> tuple[Tensor, Tensor]:
     """Numbers and features of those of the chosen pictures that can be read, on the CPU."""
     device = next(encoder.encoder.parameters()).device
-    numbers, features = [torch.empty(0, dtype=torch.int64)], []
+    # Nothing goes with anything: a process may have no readable picture in its part.
+    numbers, features = [torch.empty(0, dtype=torch.int64)], [torch.empty(0)]
     for of_batch, batch in batches(pictures, chosen):
         prepared = encoder.prepare(batch.map(lambda part: part.to(device)))
         numbers.append(of_batch)

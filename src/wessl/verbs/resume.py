@@ -19,6 +19,20 @@ def refuse_to_overwrite(run: Run, state: State | None) -> None:
         )
 
 
+def is_finished(run: Run) -> bool:
+    """The encoder is written after the last step."""
+    return (run.path / "encoder.safetensors").exists()
+
+
+def is_drawn(run: Run) -> bool:
+    """Whether a finished run's report is newer than all it tells of."""
+    page = run.path / "report.html"
+    told = [run.path / "config.json", run.path / "metrics.jsonl", *run.results.glob("*.json")]
+    return page.exists() and all(
+        path.stat().st_mtime <= page.stat().st_mtime for path in told if path.exists()
+    )
+
+
 def refuse_changes(old: State, new: Config, out: str | Path) -> None:
     """``old`` may come from a version that did not know all of today's settings."""
     known = to_dict(from_dict(Config, old))

@@ -10,7 +10,7 @@ from wessl import plan
 from wessl.config import Options
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.pretrain.place import find_place
-from wessl.verbs import launch
+from wessl.verbs import launched
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def sharing(device: str) -> Iterator[tuple[Team, torch.device]]:
     if dist.is_available() and dist.is_initialized():
         yield ALONE, plan.find_device(device)
         return
-    with launch.joined(Options(device=device)) as joined:
+    with launched.joined(Options(device=device)) as joined:
         yield joined
 
 

@@ -38,6 +38,8 @@ class Start:
     """The header of a run that goes on."""
     state: State | None
     """Its newest checkpoint."""
+    found: bool
+    """Whether the folder was a run when we looked; it is locked since then."""
     init: dict[str, Tensor] | None
     normalisation: State | None
     """What the weights of --init are made for."""
@@ -62,7 +64,7 @@ def find_start(
 ) -> Start:
     """Tries all that could be wrong, and says what was chosen; the run is locked if it exists."""
     source = open_source(data, directory=options.cache)
-    state = find_state(run, device if team.group is None else "cpu", console, held)
+    found, state = find_state(run, device if team.group is None else "cpu", console, held)
     old = run.read_config() if state is not None else None
     begun = read_init(resume.begun_from(old, options.init, request), request["recipe"], change)
     change = change if begun is None else begun.below(change)
@@ -82,24 +84,26 @@ def find_start(
         console.say(words)
     if team.group is not None:
         console.say(describe_team(config, options, team))
-    checks.warn(config, source, device, console, team.world)
-    say_disk(config, options, run.path, console)
+    if not resume.is_finished(run):
+        checks.warn(config, source, device, console, team.world)
+        say_disk(config, options, run.path, console)
     made_for = None if begun is None else begun.normalisation
-    return Start(planned, decode, old, state, init, made_for, source, probed)
+    return Start(planned, decode, old, state, found, init, made_for, source, probed)
 
 
 def find_state(
     run: Run, device: str | torch.device, console: Console, held: contextlib.ExitStack
-) -> State | None:
-    """The newest checkpoint of a run that was begun, locked from now on; None for a new one."""
+) -> tuple[bool, State | None]:
+    """Whether a run was begun there, locked from now on, and its newest checkpoint."""
     checks.refuse_unwritable(run.path)
+    checks.refuse_foreign(run.path)
     if not run.exists:
-        return None
+        return False, None
     held.enter_context(run.locked())
     # Without a whole checkpoint the folder may begin anew.
     state = run.load_checkpoint(device, console.say)
     resume.refuse_to_overwrite(run, state)
-    return state
+    return True, state
 
 
 def settle(

@@ -16,13 +16,17 @@ from wessl.errors import Failure
 
 @dataclass(frozen=True)
 class Member:
-    """A picture to be written: `key` without dots, its file and ending, name and label."""
+    """A picture to be written: `key` without dots, its file and ending, name and label.
+
+    `class_name` is what the number `label` means, where it has a name.
+    """
 
     key: str
     file: bytes
     ending: str
     name: str
     label: int | None
+    class_name: str | None = None
 
 
 @dataclass
@@ -30,7 +34,7 @@ class _Promise:
     """What must be found again."""
 
     name: bytes
-    label: int | None
+    label: int | str | None
     digest: bytes
 
 
@@ -47,9 +51,12 @@ def write_shard(path: Path, members: Iterable[Member]) -> Scanned:
                 if member.label is not None:
                     _add(tar, f"{member.key}.cls", str(member.label).encode())
                 about = dict(name=member.name, packed_by=PACKED_BY)
+                if member.class_name is not None:
+                    about["class"] = member.class_name
                 _add(tar, f"{member.key}.json", json.dumps(about).encode())
                 name = member.name.encode("utf-8", "surrogateescape")
-                promises.append(_Promise(name, member.label, _digest(member.file)))
+                label = member.label if member.class_name is None else member.class_name
+                promises.append(_Promise(name, label, _digest(member.file)))
         file.flush()
         os.fsync(file.fileno())
         if hasattr(os, "posix_fadvise"):  # else it is read from memory and not from the disk
@@ -67,6 +74,8 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 def _verified(file: BinaryIO, path: Path, promises: list[_Promise]) -> Scanned:
     found = scan_tar(file, path.stat().st_size, str(path))
     labels = None if found.labels is None else found.labels.tolist()
+    if labels is not None and found.classes is not None:
+        labels = [found.classes[label] for label in labels]
     ok = not found.cut and len(found.starts) == len(promises) and found.names is not None
     for i, promise in enumerate(promises if ok else ()):
         assert found.names is not None
