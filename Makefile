@@ -9,7 +9,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet
 
-.PHONY: help install core demo test docs api format lint types imports pytest clean
+.PHONY: help install core demo test docs api results format lint types imports pytest clean
 
 help:
 	@echo "make demo     install the core and watch it learn from built-in pictures"
@@ -67,6 +67,10 @@ docs: $(VENV)/.docs
 # docs/api.md, from the signatures and docstrings of the public names.
 api: core
 	@$(BIN)/python -m docs.builder.api > docs/api.md.new && mv docs/api.md.new docs/api.md
+
+# The tables and figures of README.md and docs/results.md, from docs/results/.
+results: core
+	@$(BIN)/python -m docs.builder.results
 
 format: install
 	$(BIN)/ruff format .

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from wessl.config import Config, override
-from wessl.data.pictures import gigabytes
 from wessl.data.view_config import Views, dino_views, drawing_views
 from wessl.errors import UserError
 from wessl.pretrain.cost import flops_per_image, peak_bytes
@@ -254,7 +253,7 @@ def _parts(config: Config, facts: DataFacts) -> Choice:
     while parts < config.optim.batch_size and _peak(config, parts) > 0.7 * facts.memory_bytes:
         parts *= 2
     step, memory = _peak(config, parts), facts.memory_bytes
-    reason = f"a step takes about {gigabytes(step)} of {gigabytes(memory)}"
+    reason = f"a step takes about {step / 1e9:.2g} of {memory / 1e9:.1f} GB"
     if parts > 1:
         reason = f"a batch in {parts} parts, for memory: {reason}"
     return Choice("optim.accumulate", parts, reason, parts > 1)

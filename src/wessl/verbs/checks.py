@@ -87,8 +87,8 @@ def refuse_unwritable(out: Path) -> None:
         raise UserError(f"--out {out}: you may not write in {there}")
 
 
-LEFT_BY_US = {".lock", "checkpoints", "train.log"}
-"""All that a run may hold that was stopped before its config was written."""
+LEFT_BY_US = {".lock", "checkpoints", "train.log", "tensorboard", "wandb", "trackio"}
+"""All that a run may hold that was stopped before its config was written, trackers' folders too."""
 
 
 def refuse_foreign(out: Path) -> None:

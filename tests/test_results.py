@@ -1,0 +1,27 @@
+"""Published numbers are those of the raw results."""
+
+import json
+
+import pytest
+from docs.builder.results import MARKED, PAGES, RESULTS, filled
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_published_table_equals_the_raw_numbers(page):
+    text = page.read_text(encoding="utf-8")
+    assert filled(text) == text, f"run `make results`: {page} is not what docs/results/ holds"
+
+
+def test_every_raw_result_is_published_and_drawn():
+    shown = {found[2] for page in PAGES for found in MARKED.finditer(page.read_text())}
+    kept = {path.stem for path in RESULTS.glob("*.json")}
+    assert shown == kept
+    assert kept
+    assert {path.stem for path in RESULTS.glob("*.svg")} == kept
+
+
+def test_raw_results_name_data_machine_command_and_seeds_and_no_folder_of_that_machine():
+    for path in RESULTS.glob("*.json"):
+        table = json.loads(path.read_text())
+        assert all(table[key] for key in ("train", "machine", "command", "seeds", "versions"))
+        assert "/tmp/" not in path.read_text()
