@@ -39,7 +39,9 @@ def test_sinkhorn_rows_are_distributions_at_any_temperature(temperature):
     logits = torch.rand(4, 64, 32) * 2 - 1
     targets = sinkhorn(logits, temperature)
     assert targets.isfinite().all()
-    torch.testing.assert_close(targets.sum(-1), torch.ones(4, 64))
+    # Scores reach 1 / temperature, and fp32 rounds their logarithms in proportion.
+    near = max(1e-5, 2e-7 / temperature)
+    torch.testing.assert_close(targets.sum(-1), torch.ones(4, 64), rtol=0, atol=near)
 
 
 def test_many_sinkhorn_iterations_use_all_codes_equally():
