@@ -91,7 +91,7 @@ def hold_out(data: str, out: Path) -> tuple[Path, Path]:
     out.mkdir(parents=True, exist_ok=True)
     lists = out / "fit.txt", out / "held.txt"
     for path, rows in zip(lists, held_out(torch.from_numpy(source.labels), 0.2), strict=True):
-        lines = [f"{source.path(i)}\t{names[source.labels[i]]}\n" for i in rows.tolist()]
+        lines = [f"{source.file(i)}\t{names[source.labels[i]]}\n" for i in rows.tolist()]
         path.write_text("".join(lines))
     return lists
 

@@ -54,6 +54,8 @@ def test_help_imports_nothing_heavy():
         ["diversity", ".", "/nowhere"],
         ["report", "/nowhere"],
         ["study", "where-hwo", "builtin://digits"],
+        ["study", "weightings", "builtin://digits", "--only", "nobody"],
+        ["study", "methods", "builtin://digits", "--only", "DINO*-ent (m)"],
         *([verb, "--bogus"] for verb in VERBS),
     ],
     ids=" ".join,

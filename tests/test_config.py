@@ -6,6 +6,7 @@ import json
 import pytest
 
 from wessl.config import (
+    WEIGHTINGS,
     Config,
     EncoderConfig,
     HeadsConfig,
@@ -15,6 +16,7 @@ from wessl.config import (
     to_dict,
 )
 from wessl.data.view_config import dino_views, drawing_views, msn_views
+from wessl.ensemble.weighting import SCHEMES
 from wessl.errors import UserError
 
 CONFIGS = [
@@ -172,3 +174,7 @@ def test_sequences_of_other_lengths_differ_as_a_whole():
 
 def test_a_key_only_one_side_has_differs():
     assert differences({"a": 1}, {"b": 2}) == [("a", 1, None), ("b", None, 2)]
+
+
+def test_the_weightings_named_here_are_those_of_the_ensemble():
+    assert tuple(SCHEMES) == WEIGHTINGS

@@ -14,6 +14,11 @@ from typing import Any, Literal
 from wessl.data.view_config import Views, dino_views
 from wessl.errors import UserError
 
+# By name and not from the ensemble, which imports torch.
+WEIGHTINGS = (
+    "unif", "unif-all", "prob", "prob-te", "prob-max", "prob-max-te", "ent", "ent-st", "kl", "var",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class EncoderConfig:

@@ -69,7 +69,7 @@ def test_reading_a_batch_never_changes_the_cache(pictures, tmp_path):
 def test_labels_names_and_numbers_follow_the_pictures_that_are_kept(pictures, tmp_path):
     source = open_source(pictures)
     for broken in (0, 5):
-        path = Path(source.path(broken))
+        path = Path(source.file(broken))
         path.write_bytes(path.read_bytes()[:60])
     cache = build(pictures, tmp_path / "cache")
     kept = [i for i in range(12) if i not in (0, 5)]

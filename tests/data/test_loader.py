@@ -105,7 +105,7 @@ def test_a_batch_larger_than_the_data_is_refused_with_both_numbers(cache):
 
 def test_a_bad_picture_is_replaced_by_the_next_good_one_and_named(source, tmp_path):
     for i in range(N):
-        (tmp_path / source.name(i)).write_bytes(Path(source.path(i)).read_bytes())
+        (tmp_path / source.name(i)).write_bytes(Path(source.file(i)).read_bytes())
     for broken in (6, 7, N - 1):
         (tmp_path / source.name(broken)).write_bytes(b"broken")
     loader = Loader(open_source(tmp_path), N, short_side=16)

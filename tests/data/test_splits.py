@@ -37,7 +37,7 @@ def test_every_picture_of_a_class_is_equally_likely():
 def test_a_class_with_too_few_pictures_is_named():
     labels = torch.tensor([0, 0, 0, 1, 2])
     with pytest.raises(
-        UserError, match=r"class 1 has 1 pictures, fewer than 2 shots \(and 1 other"
+        UserError, match=r"class 1 has 1 picture, fewer than 2 shots \(2 classes have"
     ):
         few_shot_draws(labels, 2, draws=1)
     with pytest.raises(UserError, match="class 'cat' has 1"):

@@ -142,7 +142,7 @@ def test_gelu_and_its_gradients_equal_float64(shape):
     out.backward(grad)
     assert distance(out, expected) < 3e-3
     assert distance(x.grad, exact.grad) < 3e-3
-    assert distance(bias.grad, exact.grad.flatten(0, -2).sum(0)) < 1e-5
+    assert distance(bias.grad, exact.grad.flatten(0, -2).sum(0)) < 3e-5
 
 
 def add_and_norm(x, branch, scale, weight, shift):

@@ -275,8 +275,15 @@ def test_words_are_wrapped_without_tearing_numbers_from_their_signs():
         lines = explain(record, width).splitlines()
         assert max(map(len, lines)) <= max(width, 75)  # a path is not broken
         assert not any(line.strip().startswith("%") for line in lines)
-    assert "differences are paired" in explain(record, 200)
+    assert "differences are paired, * where the interval excludes 0." in explain(record, 200)
     assert "paired" not in explain(invented(["a"], ["1-shot"]), 200)
+
+
+def test_one_picture_and_one_class_are_told_as_one():
+    record = invented(["a"], ["1-shot"])
+    assert explain(record, 400).startswith("500 test pictures of 10 classes (")
+    record["test"] = record["test"] | dict(pictures=1, classes=1)
+    assert explain(record, 400).startswith("1 test picture of 1 class (")
 
 
 def test_the_hardest_classes_are_told_and_nothing_when_nothing_is_confused(task, measured):

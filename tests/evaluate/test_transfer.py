@@ -201,5 +201,5 @@ def test_unreadable_pictures_are_counted_or_too_many(encoder, shells, tmp_path):
 
 
 def test_an_encoder_of_other_channels_is_told(encoder, shells, tmp_path):
-    with pytest.raises(UserError, match=r"has 1 channels, the encoder sees 3; open it with"):
+    with pytest.raises(UserError, match=r"has 1 channel, the encoder sees 3; open it with"):
         transfer(encoder, open_transfer_set(shells, channels=1), directory=tmp_path / "cache")

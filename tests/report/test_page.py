@@ -433,6 +433,27 @@ def test_what_the_measurement_warned_of_stands_above_its_numbers(tmp_path):
     assert seen.text.index(warning) < seen.text.index("this run 55.0")
 
 
+def test_what_transfer_left_out_and_how_it_counted_stands_above_its_numbers(tmp_path):
+    def result(metric, **unreadable):
+        return dict(accuracy=0.815, protocol=dict(metric=metric, unreadable=unreadable))
+
+    both, own = "run: not used: fc.weight (a classifier)", "run: bicubic was assumed"
+    sets = dict(pets=result("mean per class", train=2, test=1), food=result("top-1", test=0))
+    results = dict(
+        evaluation=runs.evaluation([0.5, 0.6]) | dict(notes=[both]),
+        transfer=dict(kind="transfer", results=sets, notes=[both, own, EVIL, 3]),
+    )
+    text = report(runs.make_run(tmp_path / "run", results=results)).text
+    table = text.index("pets food run 81.5")
+    above = text[text.index("On other datasets") : table]
+    assert "For pets accuracy is the mean over classes." in above
+    assert "pets: unreadable pictures are left out, 2 of train and 1 of test." in above
+    assert own in above
+    assert EVIL in above
+    assert "food:" not in above
+    assert text.count(both) == 1  # above the first numbers it is true of
+
+
 def test_the_best_run_is_compared_with_the_first_not_with_the_next_best(tmp_path):
     paths = [
         runs.make_run(tmp_path / name, results={"e": runs.evaluation([score] * 2)}, lr=score)

@@ -14,7 +14,15 @@ JUNK = st.sampled_from(
     [None, True, -1, 1e308, 0.5, "", "<b>", [], {}, [None], [[1, "x"]], {"a": 1}]
 )
 WHOLE = runs.everything() | {
-    "transfer": dict(kind="transfer", results={"flowers": dict(accuracy=0.5)})
+    "transfer": dict(
+        kind="transfer",
+        notes=["run: not used: fc.weight"],
+        results={
+            "flowers": dict(
+                accuracy=0.5, protocol=dict(metric="mean per class", unreadable=dict(train=3))
+            )
+        },
+    )
 }
 
 

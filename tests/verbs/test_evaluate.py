@@ -20,13 +20,6 @@ NAMES = [f"d{digit}" for digit in range(10)]
 QUICK = dict(device="cpu", draws=3, baselines=False)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WESSL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
@@ -255,7 +248,7 @@ def test_classes_are_matched_by_name_when_test_has_fewer(run, folders):
 
 def test_unknown_classes_in_test_are_named(run, folders):
     (folders / "test" / "d3").rename(folders / "test" / "aardvark")
-    with pytest.raises(UserError, match=r"has 1 classes that --train .* lacks: aardvark$"):
+    with pytest.raises(UserError, match=r"has 1 class that --train .* lacks: aardvark$"):
         wessl.evaluate(run, folders / "train", folders / "test", **QUICK)
 
 
@@ -291,7 +284,7 @@ def test_pictures_in_both_sets_are_warned_of(run, folders, capsys):
     words = ["--train", folders / "train", "--test", folders / "test", "--protocols", "k-NN"]
     code, _, said = command(capsys, run.path, *words, "--device", "cpu")
     assert code == 0
-    assert "1 of 41 test pictures are also among the training pictures" in said
+    assert "1 of 41 test pictures is also among the training pictures" in said
     assert "d2/copy.png is d2/d2_1.png" in said
     assert any("too good" in note for note in results_of(run)["notes"])
 
@@ -449,6 +442,13 @@ def test_a_wrong_transfer_path_is_told_before_anything_is_measured(run, folders)
     found = wessl.evaluate(run, transfer=folders, **words)
     assert found["rows"]
     assert "rows" not in json.loads((run.results / "transfer.json").read_text())
+
+
+def test_what_is_said_of_the_training_pictures_is_not_said_of_other_datasets(run, folders):
+    words = dict(train=TEST, protocols=["1-shot"], **QUICK)
+    found = wessl.evaluate(run, transfer=folders, **words)
+    assert any("held out and tested on" in note for note in found["notes"])
+    assert json.loads((run.results / "transfer.json").read_text())["notes"] == []
 
 
 @pytest.mark.parametrize(

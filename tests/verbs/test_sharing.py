@@ -18,13 +18,6 @@ SMALL = {"heads.count": 3, "codes": 16, "hidden_dim": 32, "quiet": True, "device
 PROTOCOLS = ("2-shot", "k-NN", "linear")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WESSL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")

@@ -23,6 +23,7 @@ from wessl.config import override, to_dict
 from wessl.errors import Failure, UserError
 from wessl.study.record import note_failure
 from wessl.study.studies import STUDIES
+from wessl.study.terminal import print_table
 from wessl.verbs.study import command
 
 DIGITS = DataFacts(1297, 8, 8, channels=1, device="cpu", memory_bytes=8 << 30)
@@ -149,6 +150,9 @@ def test_the_table_holds_every_cell_beside_the_papers_numbers(whole):
     assert "of training and measuring" in progress
     assert "ent, both" in said
     assert "1 seed" in said
+    told = said[said.index("Each number is of one seed") :]
+    assert "below, the difference to the base; after the word paper its own" in told
+    assert "±" not in said
 
 
 def test_markdown_csv_and_figures_can_be_read_by_others(whole):
@@ -175,7 +179,7 @@ def shared(tmp_path_factory):
     return folder, wessl.study("memax", out=folder / "memax", **QUICK)
 
 
-def test_more_seeds_and_protocols_later_run_only_what_is_new(shared):
+def test_more_seeds_and_protocols_later_run_only_what_is_new(shared, capsys):
     folder, before = shared
     weights = {p: p.stat().st_mtime_ns for p in folder.glob("runs/*/encoder.safetensors")}
     assert len(weights) == 3
@@ -188,6 +192,9 @@ def test_more_seeds_and_protocols_later_run_only_what_is_new(shared):
     result = table["rows"][0]["results"]["2-shot"]
     assert result["n"] == result["difference"]["n"] == 2
     assert result["difference"]["low"] <= result["difference"]["mean"]
+    print_table(table)
+    said = capsys.readouterr().out
+    assert "Mean ± sd; below, the difference to the base with its paired 95 % interval; " in said
 
 
 def test_some_cells_alone_bring_along_what_they_are_compared_with(shared):
@@ -334,6 +341,8 @@ def test_the_list_explains_every_study(capsys):
             ["where-how", "--only", "nobody"],
             "--only 'nobody' is no cell of the study; it has 'base'",
         ),
+        (["codes", "--only", "2 heads"], "'{m} heads, {c} codes .few.*; write numbers for {m}"),
+        (["codes", "--only", "7 heads, 32 codes (many)"], "has .* '4 heads, 32 codes .many.'$"),
         (["where-how", "--set", "depth"], "write NAME=VALUE"),
         (["where-how", "--set", "nonsense=3"], "unknown setting 'nonsense'"),
         (["where-how", "--set", "epochs=3"], "--epochs sets the length"),

@@ -7,6 +7,8 @@ import tyro
 
 from wessl.commands.paths import refuse_missing_data
 from wessl.evaluate.spelling import settle_all
+from wessl.study.cell import refuse_strangers
+from wessl.study.sizes import SIZES
 from wessl.study.studies import STUDIES, known
 
 
@@ -59,7 +61,8 @@ class Study:
 def parse(words: list[str]) -> Study:
     asked = tyro.cli(Study, args=words, prog="wessl study")
     if asked.name != "list":
-        known("study", asked.name, STUDIES)
+        cells = known("study", asked.name, STUDIES).cells(SIZES[asked.size])
+        refuse_strangers(asked.only, [cell.name for cell in cells])
     asked = replace(asked, protocols=settle_all(asked.protocols))
     refuse_missing_data(asked.data, train=asked.train, test=asked.test)
     return asked

@@ -6,22 +6,21 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wessl.data.bad_pictures import BadPicture
-from wessl.data.decode import ENDINGS, PixelFormat, Pixels, decode, sniff
+from wessl.data.decode import ENDINGS, Pixels
 from wessl.data.forms import FORMS
 from wessl.data.names import Names, list_folder
-from wessl.data.source import Source, digest, number_labels
+from wessl.data.source import EncodedSource, digest, number_labels
 from wessl.errors import UserError
 
 _PARTS = {"train", "training", "test", "testing", "val", "valid", "validation"}
 
 
-class FileSource(Source):
+class FileSource(EncodedSource):
     """Picture files below `root`."""
 
     def __init__(self, location: str, root: str, names: Names, channels: int | None):
@@ -33,30 +32,8 @@ class FileSource(Source):
     def name(self, index: int) -> str:
         return self.names[index]
 
-    def path(self, index: int) -> str:
+    def file(self, index: int) -> str:
         return os.path.join(self.root, self.names[index])
-
-    def read(self, index: int, short_side: int | None = None) -> Pixels:
-        return decode(self.path(index), self.pixel_format, short_side)
-
-    def encoded(self, index: int) -> bytes:
-        try:
-            return Path(self.path(index)).read_bytes()
-        except OSError as error:
-            raise BadPicture(f"{type(error).__name__}: {error}") from error
-
-    @cached_property
-    def pixel_format(self) -> PixelFormat:
-        sample = np.linspace(0, len(self) - 1, min(len(self), 1024)).astype(int)
-        return sniff([self.path(i) for i in sample], self._channels)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Settled here once, not again by every worker that receives a copy.
-        return {**self.__dict__, "pixel_format": self.pixel_format}
-
-    @property
-    def channels(self) -> int:
-        return self.pixel_format.channels
 
     @cached_property
     def fingerprint(self) -> str:
@@ -78,7 +55,7 @@ class FileSource(Source):
         def look(block: range) -> None:
             for row in block:
                 try:
-                    info = os.stat(self.path(int(indices[row])))
+                    info = os.stat(self.file(int(indices[row])))
                     stats[row] = info.st_size, info.st_mtime_ns
                 except OSError:  # a listed file that is not there: decoding will name it
                     stats[row] = -1

@@ -9,16 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wessl.data.bad_pictures import BadPicture
-from wessl.data.decode import File, PixelFormat, Pixels, decode, sniff
-from wessl.data.source import Source, digest, number_labels
+from wessl.data.decode import File
+from wessl.data.source import EncodedSource, digest, number_labels
 from wessl.errors import UserError, pip_install
 
 _NAMES = ("image", "img", "picture", "pixel_values")
 _LABELS = ("label", "labels", "fine_label", "class", "target")
 
 
-class HubSource(Source):
+class HubSource(EncodedSource):
     """Pictures of the column `column` of a `datasets.Dataset`, which stays on the disk."""
+
+    sampled = 256
 
     def __init__(self, location: str, table: Any, column: str, channels: int | None):
         self.location, self.table, self.column, self._channels = location, table, column, channels
@@ -29,39 +31,11 @@ class HubSource(Source):
     def name(self, index: int) -> str:
         return f"{self.location}[{range(len(self))[index]}]"
 
-    def _file(self, index: int) -> File:
+    def file(self, index: int) -> File:
         held = self.table[int(index)][self.column]
         if not held or not (held["bytes"] or held["path"]):
             raise BadPicture("there is none in this row")
         return held["bytes"] or str(held["path"])
-
-    def read(self, index: int, short_side: int | None = None) -> Pixels:
-        return decode(self._file(index), self.pixel_format, short_side)
-
-    def encoded(self, index: int) -> bytes:
-        file = self._file(index)
-        try:
-            return file if isinstance(file, bytes) else Path(file).read_bytes()
-        except OSError as error:
-            raise BadPicture(f"{type(error).__name__}: {error}") from error
-
-    @cached_property
-    def pixel_format(self) -> PixelFormat:
-        sample = np.linspace(0, len(self) - 1, min(len(self), 256)).astype(int)
-        return sniff(filter(None, map(self._file_or_nothing, sample)), self._channels)
-
-    def _file_or_nothing(self, index: int) -> File | None:
-        try:
-            return self._file(index)
-        except BadPicture:
-            return None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "pixel_format": self.pixel_format}
-
-    @property
-    def channels(self) -> int:
-        return self.pixel_format.channels
 
     @cached_property
     def fingerprint(self) -> str:

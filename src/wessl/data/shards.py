@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wessl.data.bad_pictures import ShardLost
-from wessl.data.decode import PixelFormat, Pixels, decode, sniff
+from wessl.data.decode import PixelFormat, sniff
 from wessl.data.shard_files import ShardFiles
 from wessl.data.shard_index import ShardIndex, index_of
 from wessl.data.shard_names import list_shards
 from wessl.data.shard_scan import HEADER, mark
-from wessl.data.source import Source, digest
+from wessl.data.source import EncodedSource, digest
 from wessl.errors import UserError
 
 GAP = 64 << 10
@@ -30,7 +30,7 @@ HELD = 256
 SAMPLED_RUNS, RUN = 32, 8
 
 
-class ShardSource(Source):
+class ShardSource(EncodedSource):
     """Pictures of tar shards in the WebDataset layout."""
 
     def __init__(
@@ -55,7 +55,7 @@ class ShardSource(Source):
         self._fetched: dict[int, bytes | ShardLost] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "pixel_format": self.pixel_format}
+        state = super().__getstate__()
         return {key: state[key] for key in state if key not in ("_lock", "_fetched")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -71,10 +71,7 @@ class ShardSource(Source):
     def shard_of(self, index: int) -> int:
         return int(np.searchsorted(self.first, index, side="right")) - 1
 
-    def read(self, index: int, short_side: int | None = None) -> Pixels:
-        return decode(self.encoded(index), self.pixel_format, short_side)
-
-    def encoded(self, index: int) -> bytes:
+    def file(self, index: int) -> bytes:
         with self._lock:
             held = self._fetched.pop(index, None)
         if held is None:
@@ -145,17 +142,7 @@ class ShardSource(Source):
         runs = [range(first, min(first + RUN, len(self))) for first in firsts]
         sample = sorted({index for run in runs for index in run})
         self.prefetch(sample)
-        return sniff((self._encoded_or_nothing(index) for index in sample), self._channels)
-
-    def _encoded_or_nothing(self, index: int) -> bytes:
-        try:
-            return self.encoded(index)
-        except ShardLost:  # as good as an unreadable file: what is there decides
-            return b""
-
-    @property
-    def channels(self) -> int:
-        return self.pixel_format.channels
+        return sniff(self._files(sample), self._channels)
 
     @cached_property
     def fingerprint(self) -> str:

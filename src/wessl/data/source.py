@@ -3,14 +3,16 @@
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wessl.data.decode import PixelFormat, Pixels
+from wessl.data.bad_pictures import BadPicture
+from wessl.data.decode import File, PixelFormat, Pixels, decode, sniff
 from wessl.errors import UserError
 
 
@@ -72,6 +74,49 @@ class Source(ABC):
     def stand_in(self, index: int, lost: bool) -> int:
         """The picture to take where `index` cannot be read; `lost` if all near it are lost too."""
         return (index + 1) % len(self)
+
+
+class EncodedSource(Source):
+    """Pictures that are files: each a path, or all bytes of one."""
+
+    sampled = 1024
+    """Files whose headers settle the pixel format."""
+    _channels: int | None  # of the user, whatever the files suggest
+
+    @abstractmethod
+    def file(self, index: int) -> File:
+        """That of picture `index`; raises `BadPicture` where there is none."""
+
+    def read(self, index: int, short_side: int | None = None) -> Pixels:
+        return decode(self.file(index), self.pixel_format, short_side)
+
+    def encoded(self, index: int) -> bytes:
+        file = self.file(index)
+        try:
+            return file if isinstance(file, bytes) else Path(file).read_bytes()
+        except OSError as error:
+            raise BadPicture(f"{type(error).__name__}: {error}") from error
+
+    @cached_property
+    def pixel_format(self) -> PixelFormat:
+        sample = np.linspace(0, len(self) - 1, min(len(self), self.sampled)).astype(int)
+        return sniff(self._files(sample), self._channels)
+
+    def _files(self, indices: Iterable[int]) -> Iterator[File]:
+        for index in indices:
+            try:
+                file = self.file(index)
+            except BadPicture:  # as good as an unreadable file: what is there decides
+                continue
+            yield file
+
+    @property
+    def channels(self) -> int:
+        return self.pixel_format.channels
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Settled here once, not again by every worker that receives a copy.
+        return {**self.__dict__, "pixel_format": self.pixel_format}
 
 
 class Subset(Source):

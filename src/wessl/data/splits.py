@@ -35,9 +35,10 @@ def few_shot_draws(
     if short := torch.nonzero(counts < shots).flatten().tolist():
         value = int(values[short[0]])
         name = f"class {classes[value]!r}" if classes is not None else f"class {value}"
-        more = f" (and {len(short) - 1} other classes are short)" if len(short) > 1 else ""
+        there = int(counts[short[0]])
+        more = f" ({len(short)} classes have too few)" if len(short) > 1 else ""
         raise UserError(
-            f"{name} has {int(counts[short[0]])} pictures, fewer than {shots} shots{more}"
+            f"{name} has {there} picture{'s' * (there != 1)}, fewer than {shots} shots{more}"
         )
     return _draw(labels, draws, seed, lambda counts: torch.full_like(counts, shots))
 

@@ -91,7 +91,9 @@ def multiview_loss(
     lessons = Lessons(
         teacher_probs_umnc.to(dtype), len(student_logits_vmnc), weighting, temperature, same_views
     )
-    return lessons.mean([lessons.of_view(v, z_mnc) for v, z_mnc in enumerate(student_logits_vmnc)])
+    # Unbound at once: taken one by one, compiled gradients of the views are padded and added up.
+    views = student_logits_vmnc.unbind(0)
+    return lessons.mean([lessons.of_view(v, z_mnc) for v, z_mnc in enumerate(views)])
 
 
 class Lessons:

@@ -95,8 +95,8 @@ class EncoderPass:
         channels = self.replicas[0].description["channels"]
         if cache.channels != channels:
             raise UserError(
-                f"the encoder takes pictures of {channels} channels and these have "
-                f"{cache.channels}; open them with channels={channels}"
+                f"the encoder takes pictures of {channels} channel{'s' * (channels != 1)} and "
+                f"these have {cache.channels}; open them with channels={channels}"
             )
         rank, world = place_in(self.group)
         starts = range(0, len(indices), self.batch_size)[rank::world]

@@ -147,14 +147,15 @@ def explain(record: Record, width: int | None = None) -> str:
     """The protocols of the first row in words: what was chosen how, on how many pictures."""
     train, test = record["train"], record["test"]
     lines = [
-        f"{test['pictures']} test pictures of {test['classes']} classes ({test['location']}); "
-        f"{train['pictures']} training pictures of {train['classes']} ({train['location']}).",
+        f"{_count(test['pictures'], 'test picture')} of {_count(test['classes'], 'class', 'es')} "
+        f"({test['location']}); {_count(train['pictures'], 'training picture')} of "
+        f"{train['classes']} ({train['location']}).",
         f"± is half a 95 % interval over other labels and other test pictures{_LOPSIDED}; where "
         "there is one draw, over test pictures alone"
-        + "; differences are paired, * where the interval excludes 0."
-        * (sum(map(_competes, record["rows"])) > 1),
+        + "; differences are paired, * where the interval excludes 0"
+        * (sum(map(_competes, record["rows"])) > 1)
+        + ".",
     ]
-    lines[1] = lines[1].removesuffix(".") + "."
     results = record["rows"][0]["results"]
     lines += [f"{n}: {_words(results[n])}." for n in record["columns"] if n in results]
     return "\n".join(_wrapped(line, width) for line in lines)
@@ -190,10 +191,14 @@ def explain_confused(
         for pair in per_class["confused"][:most]
     )
     lines = (
-        f"Hardest classes for {who}, {per_class['protocol']}: {hard}.",
+        f"Hardest class{'es' * (len(worst) > 1)} for {who}, {per_class['protocol']}: {hard}.",
         f"Most confused: {pairs}.",
     )
     return "\n".join(_wrapped(line, width) for line in lines)
+
+
+def _count(n: int, one: str, ending: str = "s") -> str:
+    return f"{n} {one}{ending * (n != 1)}"
 
 
 def _wrapped(line: str, width: int | None) -> str:

@@ -124,8 +124,8 @@ def open_parts(
             continue
         if source.channels != channels:
             raise UserError(
-                f"{source.location} has {source.channels} channels, the encoder sees {channels}; "
-                f"open it with channels={channels}"
+                f"{source.location} has {source.channels} channel{'s' * (source.channels != 1)}, "
+                f"the encoder sees {channels}; open it with channels={channels}"
             )
         parts[name] = Part(build_cache(source, side, directory, workers, max_bad), source)
     return parts

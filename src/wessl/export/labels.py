@@ -143,8 +143,8 @@ def _numbers_in(source: Source, data: Source) -> dict[int, int]:
         return {i: i for i in range(len(data))}
     if not isinstance(source, FileSource) or not isinstance(data, FileSource):
         return {}
-    wanted = {os.path.normpath(source.path(i)): i for i in range(len(source))}
-    there = map(os.path.normpath, map(data.path, range(len(data))))
+    wanted = {os.path.normpath(source.file(i)): i for i in range(len(source))}
+    there = map(os.path.normpath, map(data.file, range(len(data))))
     return {wanted[path]: i for i, path in enumerate(there) if path in wanted}
 
 

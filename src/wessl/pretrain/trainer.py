@@ -88,6 +88,7 @@ class Trainer:
         )
         self.student_step: Callable[..., tuple[Tensor, Tensor]]
         self.teacher_logits: Callable[..., tuple[Tensor, Tensor]]
+        self.teacher_targets = teacher_targets
         if self.way is not None:
             self.student_step, self.teacher_logits = spread(
                 self.student, self.teacher, self.way, self.compiled, team, self.device
@@ -98,6 +99,8 @@ class Trainer:
             mode = "reduce-overhead" if self.graphs else None
             of_student = torch.compile(student_step, mode=mode)
             of_teacher = torch.compile(teacher_logits, mode=mode)
+            if self.centering is None:  # whose mean must outlive the step
+                self.teacher_targets = torch.compile(teacher_targets, mode=mode)
         self.student_step = partial(of_student, self.student)
         self.teacher_logits = partial(of_teacher, self.teacher)
 
@@ -123,7 +126,7 @@ class Trainer:
             taught = [self.teacher_logits(part.teacher, part.n) for part in parts]
             cosines = merge_pictures([c for _, c in taught])
             # Over the whole batch, however many parts and processes it is computed in.
-            targets = teacher_targets(cosines, config.loss, temperature, self.centering, group)
+            targets = self.teacher_targets(cosines, config.loss, temperature, self.centering, group)
         losses = []
         for part, target in zip(parts, targets.chunk(len(parts), 2), strict=True):
             with syncing(self.student_step, last=part is parts[-1]):

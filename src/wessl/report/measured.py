@@ -175,17 +175,19 @@ def transferred(stories: Sequence[Story]) -> list[Measured]:
     sides = (side for one in every for side in (one, *listed(one, "others")))
     called = Columns(part(side, "results") for side in sides)
     rows: list[Row] = []
-    gains = []
+    gains, notes = [], list[str]()
     for i, (story, colour) in enumerate(zip(stories, groups(stories), strict=True)):
         for result in story.of_kind("transfer"):
             own, weights = part(result, "results"), _text(result.get("weights"))
             rows.append(Row(story.name, "run", called.renamed(own), i, colour, weights))
             gains += [(i, _gains(one, own, called)) for one in listed(result, "differences")]
+            notes += _texts(result.get("notes"))
             for other in listed(result, "others"):
                 row = _row(other, i, stories)
                 _add(rows, replace(row, results=called.renamed(row.results)), story)
     columns = list(dict.fromkeys(column for row in rows for column in row.results))
-    found = Measured({}, {}, columns, _distinct(rows), gains, differ=called.differ)
+    kept = list(dict.fromkeys(notes))
+    found = Measured({}, {}, columns, _distinct(rows), gains, kept, called.differ)
     return [found] if columns else []
 
 

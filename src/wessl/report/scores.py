@@ -1,8 +1,8 @@
 """How good the features are: accuracies with their intervals, and differences between runs."""
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wessl.report.charts import look
@@ -10,7 +10,7 @@ from wessl.report.columns import APART, MEANING, OPTIMISTIC
 from wessl.report.confusion import per_class
 from wessl.report.differences import differences
 from wessl.report.intervals import ends_of, interval
-from wessl.report.markup import Markup, absent, join, number, tag
+from wessl.report.markup import Markup, absent, finite, join, number, tag
 from wessl.report.measured import Measured, Row, collect, transferred
 from wessl.report.seeds import methods, over_seeds
 from wessl.report.story import State, Story, part
@@ -33,9 +33,11 @@ def accuracy(stories: Sequence[Story]) -> Markup:
             title = tag("summary", "Run by run")
             singly = tag("details", title, singly, class_="part")
         parts += [places(one), remarks(one), over_seeds(one, repeated), singly, protocols(one)]
+    told = {note for one in measured for note in one.notes}
     for one in transferred(stories):
-        parts += [tag("h3", "On other datasets"), tag("p", ELSEWHERE), remarks(one), table(one)]
-        parts += [differences(one), protocols(one)]
+        fresh = replace(one, notes=[note for note in one.notes if note not in told])
+        parts += [tag("h3", "On other datasets"), tag("p", elsewhere(one)), remarks(fresh)]
+        parts += [table(one), differences(one), protocols(one)]
     parts.append(per_class(stories))
     if without:
         words = "Not measured yet." if len(without) == len(stories) else "Not all were measured."
@@ -57,12 +59,31 @@ def places(measured: Measured) -> Markup:
     return tag("p", where, meaning)
 
 
+def elsewhere(measured: Measured) -> str:
+    metrics = {c: _protocol(measured, c).get("metric") for c in measured.columns}
+    means = [column for column, metric in metrics.items() if metric == "mean per class"]
+    return ELSEWHERE + f" For {', '.join(means)} accuracy is the mean over classes." * bool(means)
+
+
 def remarks(measured: Measured) -> Markup | None:
     """What a reader must know before believing the numbers."""
-    said = list(measured.notes)
+    said = [*measured.notes, *left_out(measured)]
     said += [MEANING] if any(OPTIMISTIC in column for column in measured.columns) else []
     said += [APART] if measured.differ else []
     return tag("ul", [tag("li", words) for words in said], class_="remarks") if said else None
+
+
+def left_out(measured: Measured) -> Iterator[str]:
+    """Of each dataset, how many pictures of which part."""
+    for column in measured.columns:
+        unreadable = part(_protocol(measured, column), "unreadable")
+        some = [f"{number(n, 0)} of {name}" for name, n in unreadable.items() if finite(n)]
+        if some:
+            yield f"{column}: unreadable pictures are left out, {' and '.join(some)}."
+
+
+def _protocol(measured: Measured, column: str) -> State:
+    return next((p for row in measured.rows if (p := part(row.of(column), "protocol"))), {})
 
 
 def _place(side: State) -> tuple[Markup, str]:
@@ -133,8 +154,8 @@ def protocols(measured: Measured) -> Markup | None:
     """How each column was measured."""
     items = []
     for column in measured.columns:
-        found = next((p for r in measured.rows if (p := part(r.of(column), "protocol"))), {})
-        words = "; ".join(f"{key.replace('_', ' ')}: {_plain(v)}" for key, v in found.items())
+        found = _protocol(measured, column).items()
+        words = "; ".join(f"{key.replace('_', ' ')}: {_plain(v)}" for key, v in found)
         items += [(tag("dt", column), tag("dd", words))] if words else []
     if not items:
         return None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from wessl.report.markup import Markup, join, number, picture, tag
 from wessl.report.story import State, listed, part
+from wessl.report.words import count
 
 SHOWN_HEADS = 16
 
@@ -19,7 +20,7 @@ def surest(found: State) -> Markup | None:
         return None
     rest = drawn[SHOWN_HEADS:]
     more = (
-        tag("details", tag("summary", f"{len(rest)} more heads"),
+        tag("details", tag("summary", count(len(rest), "more head")),
             tag("ul", rest, class_="strips"), class_="part")
         if rest
         else None

@@ -111,7 +111,8 @@ def trained_words(story: Story) -> Markup:
     sentences.append(f". Seed {config.get('seed', '?')}.")
     skipped = finite(data.get("skipped")) or 0
     if skipped:
-        sentences.append(f" {count(skipped, 'picture')} could not be read and were left out.")
+        left = "was" if skipped == 1 else "were"
+        sentences.append(f" {count(skipped, 'picture')} could not be read and {left} left out.")
     return join(sentences)
 
 

@@ -15,7 +15,7 @@ from wessl.config import Config, Options, to_dict
 from wessl.errors import UserError
 from wessl.evaluate.settings import Settings
 from wessl.pretrain.model import build_model
-from wessl.study.cell import Cell, Size, Study
+from wessl.study.cell import Cell, Size, Study, refuse_strangers
 from wessl.study.columns import Column
 from wessl.study.cost import Measuring
 from wessl.study.data import Data
@@ -140,16 +140,10 @@ def make_items(asked: Asked, facts: DataFacts, device: torch.device, data: str) 
 
 def chosen(items: list[Item], only: tuple[str, ...]) -> list[Item]:
     """Those named, and those they are compared with; all where none is named."""
-    names = [item.name for item in items]
-    if unknown := [name for name in only if name not in names]:
-        raise UserError(f"--only {unknown[0]!r} is no cell of the study; it has {quoted(names)}")
+    refuse_strangers(only, [item.name for item in items])
     wanted = [item for item in items if item.name in only or not only]
     kept = {cell for item in wanted for cell in (item.cell.name, item.cell.base)}
     return [item for item in items if item.cell.name in kept]
-
-
-def quoted(names: list[str]) -> str:
-    return ", ".join(map(repr, names))
 
 
 def make_key(config: Config, data: str, timed: bool) -> str:

@@ -1,9 +1,11 @@
 """What a study is made of: cells, each a recipe with what the study changes about it."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from wessl.errors import UserError
 from wessl.recipes import Size as Architecture
 from wessl.study.paper import Row
 
@@ -89,3 +91,13 @@ class Study:
     best_of: Mapping[str, Row] = field(default_factory=dict)
     """The paper's numbers of a series as a whole: those of its best cell."""
     notes: tuple[str, ...] = ()
+
+
+def refuse_strangers(only: Sequence[str], names: Sequence[str]) -> None:
+    """Stops at a cell that no name can be; ``{m}`` and ``{c}`` in one stand for any numbers."""
+    patterns = [re.sub(r"\\{[mc]\\}", r"\\d+", re.escape(name)) for name in names]
+    for cell in only:
+        if not any(re.fullmatch(pattern, cell) for pattern in patterns):
+            known = ", ".join(map(repr, names))
+            known += "; write numbers for {m}, its heads, and {c}, its codes" * ("{" in known)
+            raise UserError(f"--only {cell!r} is no cell of the study; it has {known}")

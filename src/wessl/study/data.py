@@ -7,6 +7,7 @@ from pathlib import Path
 from wessl.data.pictures import Pictures
 from wessl.data.sources import Source, open_source
 from wessl.errors import UserError
+from wessl.report.words import count
 
 BUILTIN = "builtin://digits"
 
@@ -63,8 +64,8 @@ def refuse_other_classes(train: Source, test: Source) -> None:
     if unknown:
         some = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         raise UserError(
-            f"--test {test.location} has {len(unknown)} classes that --train {train.location} "
-            f"lacks ({some}); are these the folders you meant?"
+            f"--test {test.location} has {count(len(unknown), 'class', 'classes')} that --train "
+            f"{train.location} lacks ({some}); are these the folders you meant?"
         )
 
 

@@ -6,6 +6,7 @@ Ensembles start from ``dino-star-ent`` or ``msn-star-ent`` and one head from ``d
 
 from typing import Any
 
+from wessl.config import WEIGHTINGS
 from wessl.study import paper
 from wessl.study.cell import Cell, Share, Size
 
@@ -53,9 +54,7 @@ def prob_variants(size: Size) -> list[Cell]:
 
 
 def weightings(size: Size) -> list[Cell]:
-    from wessl.ensemble.weighting import SCHEMES  # torch; the names of the studies need none
-
-    return [base(), *(ensemble(name, name) for name in SCHEMES)]
+    return [base(), *(ensemble(name, name) for name in WEIGHTINGS)]
 
 
 def codes(size: Size) -> list[Cell]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from wessl.auto import duration
 from wessl.data.pictures import gigabytes
+from wessl.report.words import count
 from wessl.run import Run
 from wessl.study import cost
 from wessl.study.asked import Item, Planned
@@ -54,8 +55,8 @@ def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
     shared = len(planned.items) * seeds - len(work.every)
     lines = [
         f"{asked.study.name}, size {asked.size.name}, on {asked.data}:",
-        f"{len(planned.items)} cells, {seeds} seed{'s' * (seeds > 1)}: {len(work.every)} runs"
-        + (f", as {shared} cells are equal" if shared else ""),
+        f"{count(len(planned.items), 'cell')}, {count(seeds, 'seed')}: "
+        f"{count(len(work.every), 'run')}" + (f", as {shared} would be repeats" if shared else ""),
     ]
     done = len(work.every) - len(work.failed) - len(work.todo)
     if done:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from wessl.errors import Interrupted, UserError
 from wessl.evaluate.spelling import settle_all
 from wessl.files import write_json, write_whole
+from wessl.report.words import count
 from wessl.study import terminal
 from wessl.study.asked import Asked, Planned
 from wessl.study.data import find_data
@@ -104,7 +105,7 @@ def carry_out(planned: Planned, slots: list[Slot], retry: bool, say: Say) -> Non
         Runner(slots, fresh, progress.done).run(jobs)
     except KeyboardInterrupt as stopped:
         signum = stopped.signum if isinstance(stopped, Interrupted) else signal.SIGINT
-        words = f"after {progress.ended} of {len(jobs)} runs; finished runs are kept"
+        words = f"after {progress.ended} of {count(len(jobs), 'run')}; finished runs are kept"
         raise Interrupted(signum, f"{words}; the same command goes on") from stopped
 
 

@@ -59,8 +59,18 @@ def print_table(found: State) -> None:
         table.add_row(escape(row["name"]), *cells, end_section=True)
     console = Console(highlight=False)
     console.print(table)
-    console.print(
-        "Mean ± sd; below, the difference to the base with its paired 95 % interval; "
-        f"[italic]after the word paper its own, of other data: {found['paper']}[/].",
-        soft_wrap=True,
-    )
+    console.print(legend(found), soft_wrap=True)
+
+
+def legend(found: State) -> str:
+    """What each line of a cell is, of those that are there."""
+    results = [result for row in found["rows"] for result in row["results"].values()]
+    spread = any(result["sd"] is not None for result in results)
+    gains = [result["difference"] for result in results if result["difference"] is not None]
+    words = ["Mean ± sd" if spread else "Each number is of one seed"]
+    if gains:
+        sure = any(gain["low"] is not None for gain in gains)
+        words.append(f"below, the difference to the base{' with its paired 95 % interval' * sure}")
+    if any(result["paper"] is not None for result in results):
+        words.append(f"[italic]after the word paper its own, of other data: {found['paper']}[/]")
+    return "; ".join(words) + "."

@@ -13,6 +13,7 @@ from importlib import import_module
 
 from wessl.cli import VERBS
 from wessl.commands.completion import SHELLS, Completion, Shell
+from wessl.config import WEIGHTINGS
 from wessl.recipes import FAMILIES, names
 from wessl.study.studies import STUDIES
 from wessl.verbs.completion_scripts import Verb, write
@@ -71,10 +72,6 @@ def script(shell: Shell) -> str:
     return write(shell, verbs())
 
 
-# By name and not from the ensemble, which imports torch: a shell waits for this at its start.
-WEIGHTINGS = (
-    "unif", "unif-all", "prob", "prob-te", "prob-max", "prob-max-te", "ent", "ent-st", "kl", "var",
-)  # fmt: skip
 _EVERY = {"pretrain": "--help-all"}
 """Of a verb with more flags than its ``--help`` tells, what tells all."""
 _VALUES: dict[str, tuple[str, ...]] = {

@@ -107,10 +107,11 @@ def _measure(
     )
     record = dict(about)
     elsewhere = team.in_turn(lambda: open_sets(contestants, asked))
+    of_encoders = about | dict(notes=list(notes))  # before anything is said of --train's pictures
     if asked.train is not None:
         record |= on_one_task(contestants, asked, names, about, team, say, quiet)
     if asked.transfer:
-        record |= on_other_sets(contestants, elsewhere, asked, about, team, say, quiet)
+        record |= on_other_sets(contestants, elsewhere, asked, of_encoders, team, say, quiet)
     if not quiet and Run(asked.run[0]).exists:
         print(f"report: {Path(asked.run[0]) / 'report.html'}")
         runs = [path for path in asked.run if Run(path).exists]

@@ -1,6 +1,6 @@
 """What an evaluation works on: the encoders, and labelled pictures that go together."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from copy import copy
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from wessl.evaluate.protocol import HELD_OUT
 from wessl.evaluate.task import Task
 from wessl.pretrain.parallel import Team
 from wessl.report.story import short_names
+from wessl.report.words import count
 from wessl.verbs.encoder_in import other_colours
 from wessl.weights import say_of
 
@@ -48,8 +49,8 @@ def enter(
         takes, wanted = (one.description["channels"] for one in (encoder, first))
         if takes != wanted:
             raise UserError(
-                f"{path} takes pictures of {takes} channels and {asked.run[0]} of {wanted}; "
-                "evaluate them in two commands"
+                f"{path} takes pictures of {count(takes, 'channel')} and {asked.run[0]} of "
+                f"{wanted}; evaluate them in two commands"
             )
         store = FeatureStore(Path(path) if Path(path).is_dir() else None, team.group)
         role = "run" if own else "also"
@@ -94,9 +95,8 @@ def open_task(asked: Evaluate, contestants: Sequence[Contestant], seed: int, say
             raise UserError(
                 f"--train {asked.train} has one picture a class, none to test on; give --test"
             )
-        say(
-            f"without --test, {len(tested)} of the {len(train)} pictures are held out and tested on"
-        )
+        held = f"{len(tested)} of the {len(train)} pictures {are(tested)} held out"
+        say(f"without --test, {held} and tested on")
         task = Task(train, train, train.labels[rest], train.labels[tested], rest, tested)
     else:
         test = _open(asked.test, "--test", asked, contestants, say)
@@ -108,9 +108,9 @@ def open_task(asked: Evaluate, contestants: Sequence[Contestant], seed: int, say
     if twice := common_pictures(task.train, task.test, task.train_rows, task.test_rows):
         i, j = twice[0]
         say(
-            f"warning: {len(twice)} of {len(task.test_labels)} test pictures are also among the "
-            f"training pictures ({task.test.names[j]} is {task.train.names[i]}): accuracies are "
-            "too good"
+            f"warning: {len(twice)} of {len(task.test_labels)} test pictures {are(twice)} also "
+            f"among the training pictures ({task.test.names[j]} is {task.train.names[i]}): "
+            "accuracies are too good"
         )
     return task
 
@@ -123,8 +123,8 @@ def _check_classes(task: Task, asked: Evaluate) -> None:
     names = list(dict.fromkeys([*(task.classes or ()), *(task.test.classes or ())]))
     said = [names[i] if i < len(names) else str(i) for i in unknown]
     raise UserError(
-        f"--test {asked.test} has {len(said)} classes that --train {asked.train} lacks: "
-        f"{', '.join(said[:10])}{', ...' * (len(said) > 10)}"
+        f"--test {asked.test} has {count(len(said), 'class', 'classes')} that --train "
+        f"{asked.train} lacks: {', '.join(said[:10])}{', ...' * (len(said) > 10)}"
     )
 
 
@@ -153,12 +153,17 @@ def _open(
     if cache.skipped:
         some = "; ".join(f"{name}: {reason}" for name, reason in cache.skipped[:5])
         more = f"; and {len(cache.skipped) - 5} more" * (len(cache.skipped) > 5)
-        say(f"{flag}: {len(cache.skipped)} unreadable pictures are left out ({some}{more})")
+        left = f"{count(len(cache.skipped), 'unreadable picture')} {are(cache.skipped)} left out"
+        say(f"{flag}: {left} ({some}{more})")
     # The source's own: a list's labels may have changed where its pictures have not.
     cache = copy(cache)
     cache.labels = torch.from_numpy(source.labels)[cache.source_index.long()]
     cache.classes = source.classes
     return cache
+
+
+def are(those: Sized) -> str:
+    return "is" if len(those) == 1 else "are"
 
 
 def _only_class(source: Source) -> str | None:
