@@ -226,7 +226,7 @@ def _wanted_batch(facts: DataFacts) -> int:
     if facts.grey_drawings:
         return 64 if n < 5000 else 256 if cuda else 128
     roomy = 1024 if facts.memory_bytes > 60e9 else 256
-    return 64 if not cuda else 128 if n < 4000 else roomy if n > 500_000 else 256
+    return 64 if not cuda else 128 if n < 20_000 else roomy if n > 500_000 else 256
 
 
 def _batch(facts: DataFacts) -> Choice:
@@ -302,12 +302,12 @@ def _schedules(config: Config, facts: DataFacts) -> list[Choice]:
         choices.append(Choice("loss.teacher_temperature_start", 0.035, same))
     else:
         falls, share = min(30.0, round(0.15 * epochs, 2)), "the paper's 30 epochs, but 15 % at most"
-        back = min(250.0, max(100.0, steps / 100))
+        back = min(250.0, max(10.0, steps / 300))
         choices.append(Choice("loss.teacher_temperature_epochs", falls, share))
     if loss.weighting == "ent":
         choices.append(Choice("loss.gamma_epochs", falls, share))
     why = f"the teacher averages the student over its last {back:.0f} steps or so"
-    why += ": as many as in the paper" if back == 250 else "; more in longer runs"
+    why += ": as many as in the paper" if back == 250 else "; a slower one holds short runs back"
     return [*choices, Choice("optim.momentum", round(1 - 1 / back, 4), why)]
 
 

@@ -51,6 +51,14 @@ def test_an_image_of_the_papers_recipe_costs_what_was_counted():
     assert cost.flops_per_image(recipe("dino-star/vits16")) == pytest.approx(122e9, rel=0.03)
 
 
+def test_masks_spare_what_the_student_does_not_see():
+    config = recipe("msn-star/vits16")
+    seen = dataclasses.replace(config, loss=dataclasses.replace(config.loss, mask=0.0))
+    spared = 1 - cost.flops_per_image(config) / cost.flops_per_image(seen)
+    assert spared == pytest.approx(0.09, abs=0.01)  # 2 x 40 of 764 tokens, and the teacher's 394
+    assert cost.peak_bytes(config) < 0.95 * cost.peak_bytes(seen)
+
+
 def test_memory_is_near_the_measured_peak():
     """31.1 GiB on one GPU: S/16, 2x224 + 10x96, batch 256, 16 heads of 1,024 codes, bf16."""
     config = recipe("dino-star-ent/vits16")

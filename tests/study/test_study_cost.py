@@ -58,3 +58,14 @@ def test_the_whole_is_the_sum_over_runs_shared_by_the_devices():
     assert total([small] * 4, DIGITS, 2, measuring)[0] == pytest.approx(start + 2 * each)
     assert total([small], DIGITS, 8, measuring)[0] == pytest.approx(start + each)
     assert total([small], DIGITS, 1, None)[0] == pytest.approx(start + seconds(small, DIGITS))
+
+
+def test_runs_side_by_side_on_one_gpu_share_its_arithmetic_but_not_their_waiting():
+    one_gpu = replace(DIGITS, device="cuda")
+    small = config("where-how", "base", "smoke", one_gpu)
+    alone, eight = (total([small] * 8, one_gpu, n, None, devices=1)[0] for n in (1, 8))
+    assert eight - WORKER_SECONDS == pytest.approx((alone - WORKER_SECONDS) / 8)
+    assert total([small] * 8, one_gpu, 8, None, 1, compiled=False)[0] < eight
+    large = config("where-how", "base", "paper", IMAGENET)
+    alone, eight = (total([large] * 8, IMAGENET, n, None, devices=1)[0] for n in (1, 8))
+    assert eight > 0.9 * alone

@@ -8,6 +8,7 @@ they were 7 to 20 % above what small transformers took.
 import itertools
 
 from wessl.config import Config
+from wessl.data.view_config import Crop
 
 PEAK_FLOPS = {  # dense bf16, from the makers' data sheets
     "H200": 989e12,
@@ -30,8 +31,13 @@ def _shape(config: Config) -> tuple[int, int]:
     return encoder.dim or dim, encoder.depth or depth
 
 
-def _tokens(config: Config, size: int) -> int:
-    return (size // config.encoder.patch_size) ** 2 + 1
+def _tokens(config: Config, crop: Crop, masked: bool = False) -> int:
+    """Patches and [CLS] of a view; masked, as the student sees its large ones."""
+    patches = (crop.size // config.encoder.patch_size) ** 2
+    of_student = [c.size for c in config.views.crops if c.role != "target"]
+    if masked and crop.size in of_student[:1]:
+        patches = int(patches * (1 - config.loss.mask))
+    return patches + 1
 
 
 def flops_per_image(config: Config) -> float:
@@ -43,13 +49,16 @@ def flops_per_image(config: Config) -> float:
     widths = [dim, *[heads.hidden_dim] * (heads.depth - 1), heads.embed_dim, heads.codes]
     of_heads = heads.count * sum(a * b for a, b in itertools.pairwise(widths))
     for crop in config.views.crops:
-        if config.encoder.kind == "conv":
-            products = _of_conv(config.encoder.widths, config.channels, crop.size)
-        else:
-            tokens = _tokens(config, crop.size)
-            products = depth * tokens * (12 * dim * dim + 2 * tokens * dim)
-        passes = {"global": 4, "local": 3, "target": 1}[crop.role]
-        total += 2.0 * crop.count * passes * (products + of_heads)
+        # Forward, and backward twice that; the teacher has no backward.
+        for passes, of_student in ((3, True), (1, False)):
+            if crop.role == ("target" if of_student else "local"):
+                continue
+            if config.encoder.kind == "conv":
+                products = _of_conv(config.encoder.widths, config.channels, crop.size)
+            else:
+                tokens = _tokens(config, crop, masked=of_student)
+                products = depth * tokens * (12 * dim * dim + 2 * tokens * dim)
+            total += 2.0 * crop.count * passes * (products + of_heads)
     return total
 
 
@@ -82,7 +91,7 @@ def bytes_per_image(config: Config) -> float:
         if config.encoder.kind == "conv":
             of_encoder = 8.0 * _conv_numbers(config.encoder.widths, crop.size) * wide
         else:
-            of_encoder = 17.0 * dim * depth * _tokens(config, crop.size) * wide
+            of_encoder = 17.0 * dim * depth * _tokens(config, crop, masked=True) * wide
         total += crop.count * (of_encoder + of_heads)
     return total
 

@@ -73,22 +73,37 @@ def _width(config: Config) -> int:
     return config.encoder.dim or {"T": 192, "S": 384, "B": 768, "L": 1024}[config.encoder.size]
 
 
-def seconds(config: Config, facts: DataFacts) -> float:
+def seconds(config: Config, facts: DataFacts, compiled: bool = True) -> float:
     """Of one training alone on its device, or on one core."""
     images = config.optim.epochs * facts.pictures
-    return START_SECONDS[facts.device] + images * seconds_per_image(config, facts.device)
+    start = START_SECONDS[facts.device] if compiled else 0.0
+    return start + images * seconds_per_image(config, facts.device)
+
+
+def busy_seconds(config: Config, facts: DataFacts) -> float:
+    """Of one training, what the device computes: all that cannot be done side by side."""
+    images = config.optim.epochs * facts.pictures
+    return images * flops_per_image(config) / FLOPS_PER_SECOND[facts.device]
 
 
 def total(
-    configs: Iterable[Config], facts: DataFacts, devices: int, measuring: Measuring | None
+    configs: Iterable[Config],
+    facts: DataFacts,
+    slots: int,
+    measuring: Measuring | None,
+    devices: int | None = None,
+    compiled: bool = True,
 ) -> tuple[float, float]:
-    """Seconds on so many idle devices, and bytes on disk; without ``measuring``, of training alone.
+    """Seconds with so many runs at a time on idle devices (a core each, unless said), and bytes.
 
-    Where other programs share the cores it takes as much longer as they take of them.
+    Without ``measuring``, of training alone. Where other programs share the cores it takes as much
+    longer as they take of them.
     """
     known = list(configs)
-    work = sum(seconds(config, facts) for config in known)
+    work = sum(seconds(config, facts, compiled) for config in known)
     if measuring is not None:
         work += sum(measuring.seconds(config, facts) for config in known)
+    side_by_side = work / max(1, min(slots, len(known)))
+    busy = sum(busy_seconds(config, facts) for config in known)
     size = sum(BYTES_PER_PARAMETER * parameters(config) for config in known)
-    return WORKER_SECONDS + work / max(1, min(devices, len(known))), size
+    return WORKER_SECONDS + max(side_by_side, busy / (devices or slots)), size

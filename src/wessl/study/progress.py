@@ -68,7 +68,10 @@ def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
         on_cpu = slots[0].device == "cpu"
         devices = len(slots) if on_cpu else len({slot.device for slot in slots})
         configs = [item.config for item, _ in work.todo.values()]
-        seconds, size = cost.total(configs, planned.facts, devices, planned.measuring)
+        compiled = asked.options.get("compile") != "off"
+        seconds, size = cost.total(
+            configs, planned.facts, len(slots), planned.measuring, devices, compiled
+        )
         what = "training" if planned.measuring is None else "training and measuring"
         disk = "" if asked.slim else f"; {gigabytes(size)} on disk"
         at_once = min(len(slots), len(work.todo))
