@@ -44,8 +44,6 @@ def build_trainer(
     team: Team = ALONE,
 ) -> Trainer:
     """With its first batch tried: a folder full of broken pictures shows here."""
-    if device.type == "cuda":  # TF32 for what autocast leaves in fp32
-        torch.set_float32_matmul_precision("high")
     loader = Loader(
         pictures.source if pictures.cache is None else pictures.cache,
         config.optim.batch_size,
