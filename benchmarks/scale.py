@@ -5,6 +5,7 @@ python benchmarks/scale.py
 
 from collections.abc import Sequence
 
+from scale_check import check
 from scale_model import JPEG, MEASURED, Cluster, Network
 
 GPUS = (8, 64, 512)
@@ -116,6 +117,7 @@ TABLES = {
     "The step": steps,
     "The pictures": pictures,
     "Memory": memory,
+    "How the form was checked": check,
 }
 
 if __name__ == "__main__":

@@ -139,6 +139,16 @@ def test_a_thousand_small_drawings_on_a_cpu():
     assert not any(choice.warning for choice in choices)
 
 
+def test_how_far_the_teacher_looks_back_is_told_in_words_of_its_own_for_drawings():
+    def reason(given_facts, epochs=None):
+        choices = auto.small("auto", given_facts, epochs=epochs)[1]
+        return next(c.reason for c in choices if c.setting == "optim.momentum")
+
+    assert "last 75 steps or so; on digits 50 were better in short runs" in reason(facts())
+    assert "a slower one holds short runs back" in reason(facts(1000, 64, 3))
+    assert "last 250 steps or so: as many as in the paper" in reason(facts(10**5, 64, 3), 800)
+
+
 def test_drawings_grow_to_twice_their_size_within_limits():
     sizes = {side: auto.small("auto", facts(side=side))[0] for side in (4, 8, 12, 28, 32)}
     found = {side: config.views.crops[0].size for side, config in sizes.items()}

@@ -1,13 +1,17 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import wessl
-from wessl.cli import VERBS
+from wessl.cli import VERBS, main
 from wessl.commands import evaluate
+from wessl.commands.paths import refuse_missing_data
 from wessl.commands.pretrain import parse
+from wessl.config import Config
+from wessl.data.view_config import drawing_views
 from wessl.errors import UserError
 
 HEAVY = ("torch", "matplotlib", "scipy", "sklearn")
@@ -39,17 +43,22 @@ def test_help_imports_nothing_heavy():
         ["pretrain", "builtin://digits", "--out", "run", "--optim.lrr", "1"],
         ["pretrain", "builtin://digits", "--out", "run", "--recipe", "dyno"],
         ["pretrain", "builtin://digits", "--out", "run", "--init", "/nowhere"],
+        ["pretrain", "builtin://digits", "--out", "run", "--budget", "5x"],
+        ["pretrain", "builtin://digits", "--out", "run", "--epochs", "0"],
+        ["pretrain", "builtin://digits", "--out", "run", "--keep", "0"],
+        ["pretrain", "builtin://digits", "--out", "run", "--heads.count", "0"],
+        ["pretrain", "builtin://digits", "--out", "/"],
         ["evaluate", "/nowhere", "--train", "builtin://digits"],
         ["evaluate", ".", "--train", "/nowhere"],
-        ["evaluate", ".", "--train", ".", "--protocols", "one-shot"],
+        ["evaluate", ".", "--train", "builtin://digits", "--protocols", "one-shot"],
         ["embed", "/nowhere", "builtin://digits", "-o", "x.npz"],
         ["classify", "/nowhere", "builtin://digits", "--labels", "x.csv", "-o", "y.csv"],
-        ["classify", ".", ".", "--labels", "/nowhere.csv", "-o", "y.csv"],
-        ["embed", ".", ".", "-o", "x.txt"],
-        ["embed", ".", ".", "-o", "x.npz", "--neighbours", "-1"],
+        ["classify", ".", "builtin://digits", "--labels", "/nowhere.csv", "-o", "y.csv"],
+        ["embed", ".", "builtin://digits", "-o", "x.txt"],
+        ["embed", ".", "builtin://digits", "-o", "x.npz", "--neighbours", "-1"],
         ["export", ".", "--to", "timm", "-o", "/"],
-        ["pack", ".", "-o", "/"],
-        ["pack", ".", "-o", "x", "--quality", "0"],
+        ["pack", "builtin://digits", "-o", "/"],
+        ["pack", "builtin://digits", "-o", "x", "--quality", "0"],
         ["export", ".", "--to", "tim"],
         ["diversity", ".", "/nowhere"],
         ["report", "/nowhere"],
@@ -83,9 +92,79 @@ def test_a_misspelt_flag_of_pretrain_is_answered_with_those_like_it(flag, words)
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("pretrain X --out Y --epochs three", "--epochs must be a number, not 'three'"),
+        ("pretrain X --out Y --heads.count x", "--heads.count must be a whole number, not 'x'"),
+        ("pretrain X --out Y --devices all", "--devices must be a whole number or auto, not 'all'"),
+        ("pretrain X --out Y --views.small-count 2", "unknown flag --views.small-count; wessl pr"),
+        ("pretrain X Z --out Y", "Z is one word too many: wessl pretrain takes one DATA"),
+        ("pretrain X", "pretrain needs --out; wessl pretrain --help explains"),
+        ("pretrain X --out", "--out needs a value\n"),
+        ("pretrain X --out Y --seed", "--seed needs a value, a whole number"),
+        (
+            "pretrain X --out Y --track wandb wandbb",
+            "--track must be tensorboard, wandb or trackio, not 'wandbb'; did you mean wandb?",
+        ),
+        ("study where-how --budget 5m", "unknown flag --budget; wessl study --help lists them"),
+        ("study where-how --seeds 1 two", "--seeds must be a whole number, not 'two'"),
+        ("doctor --jsn", "unknown flag --jsn; did you mean --json? wessl doctor --help lists"),
+        ("doctor Z", "Z is one word too many: wessl doctor takes flags alone"),
+        ("embed X Y Z -o z.npz", "Z is one word too many: wessl embed takes one RUN and one DATA"),
+        ("export X --to=keras", "--to must be timm, hf or onnx, not 'keras'"),
+        ("export X", "export needs --to (timm, hf or onnx); wessl export --help explains"),
+        ("completion tcsh", "the word after completion must be bash, zsh or fish, not 'tcsh'"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence(words, said, capfd):
+    with pytest.raises(SystemExit) as end:
+        main(words.replace("X", "builtin://digits").split())
+    assert end.value.code == 2
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"wessl: {said}")
+    assert told.err.count("\n") == 1
+
+
+def test_a_view_that_this_run_does_not_have_is_told_once_its_views_are_known():
+    asked = parse(["builtin://digits", "--out", "run", "--views.crops.2.size", "16"])
+    drawings = replace(Config(), views=drawing_views(16))
+    with pytest.raises(UserError, match=r"unknown flag --views.crops.2.size; .*--help-all lists"):
+        asked.change(drawings)
+    assert asked.change(Config()).views.crops[2].size == 16
+
+
+def test_a_folder_without_pictures_is_told_at_once_and_one_with_a_picture_far_below_is_not(
+    tmp_path,
+):
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (below / "notes.txt").touch()
+    (below / ".hidden.png").touch()
+    (below / "loop").symlink_to(tmp_path)
+    with pytest.raises(UserError, match=r"a holds no pictures .* at any depth and no \.tar"):
+        refuse_missing_data(str(tmp_path / "a"))
+    with pytest.raises(UserError, match=r"^--test .* holds no pictures"):
+        refuse_missing_data(None, test=str(tmp_path))
+    (below / "one.JPG").touch()
+    refuse_missing_data(str(tmp_path / "a"), test=str(tmp_path))
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "0.tar").touch()
+    refuse_missing_data(str(tmp_path / "shards"))
+
+
+def test_a_folder_that_holds_something_else_is_refused_as_out(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UserError, match=r"--out .* holds thesis.tex and is no run of wessl"):
+        parse(["builtin://digits", "--out", str(tmp_path)])
+
+
 def test_a_path_that_is_not_there_is_told_with_its_flag():
     with pytest.raises(UserError, match="--test tset does not exist; give a folder"):
-        evaluate.parse([".", "--train", ".", "--test", "tset"])
+        evaluate.parse([".", "--train", "builtin://digits", "--test", "tset"])
+    with pytest.raises(UserError, match="--train file:///tset does not exist; give a folder"):
+        evaluate.parse([".", "--train", "file:///tset"])
 
 
 def test_import_wessl_imports_no_plotting_or_science():

@@ -65,6 +65,15 @@ def test_an_unknown_name_is_refused(name):
         override(Config(), {name: 1})
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("encoder.dpth", "encoder.depth"), ("epoch", "epochs"), ("encodr.depth", "encoder")],
+)
+def test_a_misspelt_name_is_answered_with_the_one_like_it(name, meant):
+    with pytest.raises(UserError, match=rf"did you mean {meant}\?"):
+        override(Config(), {name: 1})
+
+
 def test_a_whole_group_is_set_by_a_group_or_a_dictionary():
     heads = HeadsConfig(count=3)
     assert override(Config(), {"heads": heads}).heads == heads

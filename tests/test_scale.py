@@ -88,13 +88,25 @@ def test_a_checkpoint_takes_sixteen_bytes_a_parameter():
     assert file.getbuffer().nbytes == pytest.approx(16 * count, rel=0.01)
 
 
-def test_the_model_gives_back_what_was_measured(model):
+def test_the_model_goes_through_the_points_it_is_fitted_to(model):
     for size, (batch, rate) in model.MEASURED.items():
         assert batch / model.Network(size).compute(batch) == pytest.approx(rate)
     small = model.Network("S")
     pictures, as_graph, launched = model.SMALL_BATCH
     assert small.fixed + pictures * small.each == pytest.approx(as_graph)
     assert small.compute(pictures) == pytest.approx(launched)
+
+
+def test_the_form_foretells_the_step_of_two_processes_that_was_measured(model):
+    import scale_check
+
+    numbers = sum(p.numel() for p in build_model(scale_check.CONFIG).parameters())
+    heads = scale_check.CONFIG.heads
+    sent = 4 * numbers + 6 * 4 * heads.count * heads.codes + 12
+    by_hand = 1.435 / 2 + 8 * 529e-6 + sent / 1.39e9
+    *_, (_, foretold), (_, measured) = scale_check.rows()
+    assert foretold == pytest.approx(by_hand)
+    assert foretold == pytest.approx(measured, rel=0.1)
 
 
 def test_a_large_all_reduce_takes_a_rings_time_and_a_small_one_the_latency(model):

@@ -6,8 +6,8 @@ held-out pictures (``docs/LOG.md``), one seed each:
 
 - A teacher that averages a three-hundredth of the run, not the paper's 250 steps: k-NN 58.0 instead
   of 51.4 % on Imagenette (128 pixels, 50 epochs; 10 steps against 100).
-- The paper's learning rate, 0.001 x batch / 512, also for a batch of 128: 58.0 against 56.1 for twice
-  that and less for six times.
+- The paper's learning rate, 0.001 x batch / 512, also for a batch of 128: 58.0 against 56.1 for
+  twice that and less for six times.
 - Blur in proportion to the views: k-NN 25.7 instead of 24.3 % on Tiny ImageNet's 64 pixels.
 - Drawings (digits): linear heads, a milder teacher, no crops.
 """
@@ -165,6 +165,7 @@ def _drawings(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, lis
         Choice("views", f"2 x {size}", "whole, turned and slanted: a part could be of any drawing"),
         Choice("short_side", facts.short_side, "the pictures' own size"),
         batch,
+        _count(base),
         _codes(base, batch.value, 128),
         Choice(
             "heads.depth", 1, "linear heads leave more to the encoder: +2 points 1-shot on digits"
@@ -203,7 +204,9 @@ def _photographs(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, 
         Choice("views", f"2 x {view} + {count} x {local}", f"2 large, {count} small; {blurred}"),
         Choice("short_side", 256 if side >= 160 else side, "as much as the views can use"),
         batch,
+        _count(base),
         _codes(base, batch.value, base.heads.codes),
+        Choice("heads.hidden_dim", base.heads.hidden_dim, "the paper's"),
         Choice(
             "optim.lr",
             float(f"{max(1e-4, lr):.3g}"),
@@ -248,6 +251,11 @@ def _batch(facts: DataFacts) -> Choice:
     return Choice("optim.batch_size", batch, reason, warning=batch < wanted)
 
 
+def _count(base: Config) -> Choice:
+    count = base.heads.count
+    return Choice("heads.count", count, "the ensemble; the paper's" if count > 1 else "no ensemble")
+
+
 def _codes(base: Config, batch: int, wanted: int) -> Choice:
     targets = 2 * batch
     if wanted <= targets:
@@ -258,18 +266,18 @@ def _codes(base: Config, batch: int, wanted: int) -> Choice:
 
 
 def _parts(config: Config, facts: DataFacts) -> Choice:
-    parts = 1
-    while parts < config.optim.batch_size and _peak(config, parts) > 0.7 * facts.memory_bytes:
+    parts, memory = 1, facts.memory_bytes
+    while parts < config.optim.batch_size and _peak(config, parts, facts) > 0.7 * memory:
         parts *= 2
-    step, memory = _peak(config, parts), facts.memory_bytes
+    step = _peak(config, parts, facts)
     reason = f"a step takes about {step / 1e9:.2g} of {memory / 1e9:.1f} GB"
     if parts > 1:
         reason = f"a batch in {parts} parts, for memory: {reason}"
     return Choice("optim.accumulate", parts, reason, parts > 1)
 
 
-def _peak(config: Config, parts: int) -> float:
-    return peak_bytes(override(config, {"optim.accumulate": parts}))
+def _peak(config: Config, parts: int, facts: DataFacts) -> float:
+    return peak_bytes(override(config, {"optim.accumulate": parts}), facts.device)
 
 
 def _epochs(config: Config, facts: DataFacts, budget: float | None) -> Choice:
@@ -305,6 +313,7 @@ def _schedules(config: Config, facts: DataFacts) -> list[Choice]:
     if facts.grey_drawings:
         falls, share = round(0.3 * epochs, 2), "three tenths of the run"
         back = min(100.0, max(50.0, steps / 10))
+        end = "; on digits 50 were better in short runs, and no better than 100 in longer ones"
         mild = "between the paper's first and last: best of three on digits"
         choices.append(Choice("loss.teacher_temperature", 0.035, mild))
         same = "the same from the start: the run is short"
@@ -312,11 +321,11 @@ def _schedules(config: Config, facts: DataFacts) -> list[Choice]:
     else:
         falls, share = min(30.0, round(0.15 * epochs, 2)), "the paper's 30 epochs, but 15 % at most"
         back = min(250.0, max(10.0, steps / 300))
+        end = ": as many as in the paper" if back == 250 else "; a slower one holds short runs back"
         choices.append(Choice("loss.teacher_temperature_epochs", falls, share))
     if loss.weighting == "ent":
         choices.append(Choice("loss.gamma_epochs", falls, share))
-    why = f"the teacher averages the student over its last {back:.0f} steps or so"
-    why += ": as many as in the paper" if back == 250 else "; a slower one holds short runs back"
+    why = f"the teacher averages the student over its last {back:.0f} steps or so{end}"
     return [*choices, Choice("optim.momentum", round(1 - 1 / back, 4), why)]
 
 

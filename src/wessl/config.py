@@ -5,6 +5,7 @@
 """
 
 import dataclasses
+import difflib
 import math
 import types
 import typing
@@ -89,6 +90,14 @@ class LossConfig:
     """Weight of mean-entropy maximisation (MSN*)."""
     mask: float = 0.0
     """Share of patches dropped from the student's global views (MSN*)."""
+
+    def patches_kept(self, patches: int) -> int:
+        """Of a global view's patches, how many the student sees.
+
+        >>> LossConfig(mask=0.9).patches_kept(20)
+        2
+        """
+        return math.floor(patches * (1 - self.mask) + 1e-9)  # 20 (1 - 0.9) is 1.99... in floats
 
 
 @dataclass(frozen=True)
@@ -256,13 +265,21 @@ def _locate(config: Any, name: str) -> list[str]:
     if homes:
         choices = ", ".join(f"{home}.{name}" for home in homes)
         raise UserError(f"setting {name!r} is ambiguous: write one of {choices}")
-    raise UserError(f"unknown setting {name!r}; see `wessl pretrain --help-all`")
+    every = [
+        *field_names(config),
+        *(n for p in field_names(config) for n in field_names(getattr(config, p))),
+    ]
+    near = difflib.get_close_matches(name, every, 1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise UserError(f"unknown setting {name!r}; {meant}see `wessl pretrain --help-all`")
 
 
 def _set(config: Any, path: list[str], value: Any, prefix: str = "") -> Any:
     name, rest = path[0], path[1:]
     if name not in field_names(config):
-        raise UserError(f"unknown setting {name!r} in {prefix.rstrip('.') or 'the config'}")
+        near = difflib.get_close_matches(name, field_names(config), 1)
+        meant = f"; did you mean {prefix}{near[0]}?" if near else ""
+        raise UserError(f"unknown setting {name!r} in {prefix.rstrip('.') or 'the config'}{meant}")
     if rest:
         new = _set(getattr(config, name), rest, value, f"{prefix}{name}.")
     else:

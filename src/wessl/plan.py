@@ -1,22 +1,26 @@
 """From what the user asked for to a whole config: recipe, sizes, device, and why."""
 
 import functools
+import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from wessl import auto, recipes
 from wessl.auto import Choice, DataFacts
-from wessl.config import Config, Options
+from wessl.commands.budget import seconds
+from wessl.config import Config, Options, differences, to_dict
 from wessl.data.memory import available_memory
-from wessl.data.pictures import spaced
 from wessl.data.sources import Source
 from wessl.devices import has_bf16
 from wessl.errors import UserError
 
 State = dict[str, Any]
+ASKED = "as asked for"
+LOOKED_AT = 256
+"""Pictures whose headers tell the typical size."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Plan:
     config: Config
     choices: list[Choice]
     facts: DataFacts | None = None
+    asked: list[Choice] = field(default_factory=list)
+    """The user's own settings, as far as nothing else was chosen in their place."""
 
 
 def choose(
@@ -69,7 +75,15 @@ def suited(
         choices = [c for c in choices if c.setting != "precision"]
         choices.append(Choice("precision", "fp32", "this device has no bf16", warning=True))
         config = replace(config, precision="fp32")
-    return Plan(settle(config, change), choices)
+    return Plan(settle(config, change), choices, asked=asked_for(config, choices, change))
+
+
+def asked_for(
+    config: Config, choices: list[Choice], change: Callable[[Config], Config]
+) -> list[Choice]:
+    chosen = {choice.setting for choice in choices}
+    changes = differences(to_dict(config), to_dict(change(config)))
+    return [Choice(name, new, ASKED) for name, _, new in changes if name not in chosen]
 
 
 def settle(config: Config, change: Callable[[Config], Config]) -> Config:
@@ -94,37 +108,48 @@ def of_running(options: Options, device: torch.device) -> list[Choice]:
     return choices
 
 
-def table(choices: list[Choice], config: Config) -> str:
+def table(plan: Plan) -> str:
     """What was chosen and why, aligned; where the user's own setting stands, it says so."""
     rows = []
-    for choice in choices:
+    for choice in beside(plan.choices, plan.asked):
         own = choice.value
-        if choice.setting != "views" and hasattr(config, choice.setting.split(".")[0]):
-            own = functools.reduce(getattr, choice.setting.split("."), config)
-        reason = choice.reason if own == choice.value else "as asked for"
+        group = choice.setting.split(".")[0]
+        if group != "views" and hasattr(plan.config, group):
+            own = functools.reduce(getattr, choice.setting.split("."), plan.config)
+        reason = choice.reason if own == choice.value else ASKED
+        if choice.setting == "encoder.size" and reason != ASKED and reshaped(plan):
+            reason += f", but for {reshaped(plan)}"
         mark = "! " if choice.warning and own == choice.value else "  "
         rows.append((mark + choice.setting, str(own), reason))
     wide = [max(len(row[i]) for row in rows) for i in range(2)]
     return "\n".join(f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c}" for a, b, c in rows)
 
 
+def beside(choices: list[Choice], asked: list[Choice]) -> list[Choice]:
+    """All of them, the user's own after the last one of the same group."""
+    rows = list(choices)
+    for own in asked:
+        groups = [choice.setting.split(".")[0] for choice in rows]
+        alike = [i for i, group in enumerate(groups) if group == own.setting.split(".")[0]]
+        rows.insert(alike[-1] + 1 if alike else len(rows), own)
+    return rows
+
+
+def reshaped(plan: Plan) -> str:
+    """The settings of the user's that make the encoder another than its size says."""
+    own = {choice.setting for choice in plan.asked}
+    return " and ".join(name for name in ("encoder.dim", "encoder.heads") if name in own)
+
+
 def look_at(source: Source, device: torch.device) -> DataFacts:
-    """Size of a few pictures, their number, and what the device can hold."""
+    """Size of some pictures, their number, and what the device can hold."""
     if len(source) < 2:
         raise UserError(f"{source.location} holds {len(source)} picture; at least 2 are needed")
-    shapes = []
-    for i in spaced(len(source), 9):
-        try:
-            shapes.append(source.read(i).shape)
-        except Exception:  # unreadable files are named when they are decoded
-            continue
-    if not shapes:
-        raise UserError(f"none of the first pictures looked at in {source.location} can be read")
-    middle = len(shapes) // 2
+    height, width = typical_size(source)
     return DataFacts(
         pictures=len(source),
-        height=sorted(shape[0] for shape in shapes)[middle],
-        width=sorted(shape[1] for shape in shapes)[middle],
+        height=height,
+        width=width,
         channels=source.channels,
         device="cuda" if device.type == "cuda" else "cpu",
         memory_bytes=available_memory(device),
@@ -132,22 +157,22 @@ def look_at(source: Source, device: torch.device) -> DataFacts:
     )
 
 
-def seconds(budget: str | float | None) -> float | None:
-    """``"90s"``, ``"20m"``, ``"2h"`` or a number of seconds.
+def typical_size(source: Source) -> tuple[int, int]:
+    """Height and width, from the medians of the short side and of the ratio of width to height.
 
-    >>> seconds("20m")
-    1200.0
+    Each side's own median may lie near the long side of all where half of them stand upright.
     """
-    if budget is None or isinstance(budget, (int, float)):
-        return budget
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    try:
-        value = float(budget[:-1]) * units[budget[-1]]
-    except (ValueError, KeyError, IndexError):
-        raise UserError(f"--budget {budget!r} is not a time; write 90s, 20m or 2h") from None
-    if not value > 0:
-        raise UserError(f"--budget {budget!r} must be more than nothing")
-    return value
+    sizes = []
+    for index in source.sample(LOOKED_AT):
+        try:
+            sizes.append(source.size(index))
+        except Exception:  # unreadable files are named when they are decoded
+            continue
+    if not sizes:
+        raise UserError(f"none of the pictures looked at in {source.location} can be read")
+    short = statistics.median_low(min(size) for size in sizes)
+    ratio = statistics.median_low(width / height for height, width in sizes)
+    return (short, round(short * ratio)) if ratio >= 1 else (round(short / ratio), short)
 
 
 def find_device(name: str) -> torch.device:

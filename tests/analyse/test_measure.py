@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import diversity_oracle as oracle
 import numpy as np
@@ -94,6 +95,24 @@ def test_independent_heads_decay_fast():
     assert found.score > 0.85
     assert "different ways" in found.summary
     assert abs(float(found.information.adjusted_mm[0, 1])) < 0.05
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 0.9])
+def test_heads_that_are_unsure_of_everything_are_not_called_copies(sharpness):
+    """Unrelated heads, alike to the measure all the same, because their columns are flat."""
+    found = streamed(oracle.assignments(3, 600, 96, sharpness))
+    assert found.score < 0.5
+    assert "hardly sure of anything" in found.summary
+    assert f"{found.entropy_mn.mean():.2f} of at most 4.56 nats" in found.summary
+    assert re.search(r"have in common is -?0\.0\d, from 0 for chance", found.summary)
+    for wrong in ("The heads are nearly copies", "share more than", "number their codes alike"):
+        assert wrong not in found.summary
+
+
+def test_a_little_surer_the_verdict_can_be_trusted():
+    assert "different ways" in streamed(oracle.assignments(3, 600, 96, 1.1)).summary
+    one = oracle.assignments(1, 600, 96, 1.1)
+    assert "nearly copies" in streamed(np.repeat(one, 3, axis=0)).summary
 
 
 def test_diversity_grows_as_copies_are_mixed_with_noise():

@@ -95,6 +95,18 @@ def test_too_many_bad_pictures_stop_the_build_and_are_named(pictures, tmp_path):
         build(pictures, tmp_path / "cache", max_bad=1)
 
 
+def test_a_count_of_bad_pictures_that_was_not_ended_is_told_as_such(pictures, tmp_path):
+    for i in range(0, 8, 2):
+        (pictures / f"class0/{i:04d}.png").write_bytes(b"broken")
+    with pytest.raises(UserError, match=r"^at least 2 of 12 .* \(tried so far: \d\); the first"):
+        build(pictures, tmp_path / "cache", max_bad=1)
+    build(pictures, tmp_path / "cache", max_bad=4)
+    with pytest.raises(
+        UserError, match=r"^4 of 12 pictures cannot be decoded, .* allows; the first"
+    ):
+        build(pictures, tmp_path / "cache", max_bad=1)
+
+
 def test_all_pictures_bad_is_an_error_whatever_the_limit(tmp_path):
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "only.png").touch()

@@ -60,6 +60,7 @@ def test_a_labelled_picture_may_lie_elsewhere(data, tmp_path):
 def test_class_folders_and_other_data_with_labels_do_too(data, tmp_path):
     found = read_labels(tmp_path / "photos", data)  # of which DATA may be a part, or all
     assert found.inside == {0: "a", 1: "a", 2: "b", 3: "b"}
+    assert read_labels((tmp_path / "photos").as_uri(), data).every == found.every
     found = read_labels("builtin://digits/test", data)
     assert len(found.outside) == 500
     assert found.counts["7"] == 50
@@ -73,7 +74,8 @@ def test_class_folders_and_other_data_with_labels_do_too(data, tmp_path):
         ("", "is empty"),
         ("\n \n", "is empty"),
         ("path,label\n", "no line below it"),
-        ("a/0.png,cat\na/7.png,dog", r"line 2: a/7\.png is no picture .* did you mean a/"),
+        ("a/0.png,cat\na/1.jpg,dog", r"line 2: a/1\.jpg is no picture .* did you mean a/1.png\?"),
+        ("a/0.png,cat\na/nix.png,dog", r"a/nix\.png is no .*, nor a file beside the table$"),
         ("a/0.png,cat\nx,dog\ny,dog\nz,dog", r"line 2: x is no .* 2 more .* line 4"),
         ("a/0.png,cat\n0.png,dog", r"line 2: 0\.png may be any of 2 pictures \(a/0\.png, b/0"),
         ("a/0.png,cat\na/1.png,dog\n./a/0.png,dog", "line 3: .* 'dog' here and 'cat' in .* line 1"),

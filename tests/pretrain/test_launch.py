@@ -172,10 +172,33 @@ def test_who_is_asked_to_stop_saves_or_says_why_not_even_without_the_launcher(
 
 
 def test_mistakes_are_told_once_and_not_tried_again_in_a_thread_too(tmp_path, cache, capfd):
-    call = dict(device="cpu", devices=2, cache=str(cache), batch_size=63)
+    call = dict(device="cpu", devices=2, cache=str(cache), batch_size=64, accumulate=3)
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(wessl.pretrain, "builtin://digits/test", tmp_path / "run", **call)
-        with pytest.raises(UserError, match=r"^a batch of 63 cannot be split evenly over 2 proc"):
+        with pytest.raises(UserError, match=r"^--optim.accumulate 3 does not divide .* 64 / 2"):
             asked.result()
     assert capfd.readouterr().err == ""
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        (7, "^a batch of 64 cannot be split evenly over 7 processes"),
+        (10**6, r"^--devices 1000000: so many processes take 150000.0 GB .* \d+ cores?$"),
+    ],
+)
+def test_processes_that_would_start_in_vain_are_not_started(tmp_path, cache, devices, words):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with pytest.raises(UserError, match=words):
+        finish("builtin://digits/test", tmp_path / "run", cache, devices)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN) == before
+
+
+def test_more_processes_than_cores_are_warned_of(tmp_path, start):
+    one = {min(os.sched_getaffinity(0))}
+    wrong = ("--optim.accumulate", 3)  # which the first process finds at once
+    process = start("builtin://digits/test", "--out", tmp_path / "run", *QUICK, *wrong)
+    os.sched_setaffinity(process.pid, one)
+    _, said = process.communicate(timeout=200)
+    assert "warning: --devices 2 on 1 core: the processes will take turns" in said

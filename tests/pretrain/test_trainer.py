@@ -1,6 +1,8 @@
 """The trainer: every recipe takes steps, in parts as in one, and its averages are what they say."""
 
+import dataclasses
 import math
+import shutil
 
 import pytest
 import torch
@@ -112,6 +114,27 @@ def test_a_run_in_bf16_stays_near_the_run_in_fp32(pictures):
     rough = advance(build_trainer(pictures, tiny_config(encoder=VIT, precision="bf16")), 3)
     assert rough != exact
     torch.testing.assert_close(torch.tensor(rough), torch.tensor(exact), rtol=0.1, atol=0)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
+def test_compiled_steps_train_as_plain_ones(pictures):
+    """One graph each of student, teacher and Sinkhorn, with no schedule's value for a constant."""
+    from torch._dynamo.utils import counters
+
+    quick_to_compile = dataclasses.replace(VIT, depth=1, drop_path=0.0)
+    changes = {"encoder": quick_to_compile, "views": drawing_views(8), "heads.depth": 1}
+    config = tiny_config(target="sinkhorn", lr=1e-3, **changes)
+    plain = build_trainer(pictures, config, compile="off")
+    compiled = build_trainer(pictures, config, compile="on")
+    counters.clear()
+    losses = advance(plain, 5)
+    assert counters["stats"]["unique_graphs"] == 0
+    of_compiled = advance(compiled, 5)
+    assert counters["stats"]["unique_graphs"] == 3
+    torch.testing.assert_close(torch.tensor(of_compiled), torch.tensor(losses), rtol=1e-5, atol=0)
+    for part in ("student", "teacher"):
+        for name, tensor in plain.state()[part].items():
+            torch.testing.assert_close(compiled.state()[part][name], tensor, rtol=1e-4, atol=1e-5)
 
 
 def test_given_weights_start_student_and_teacher(pictures):

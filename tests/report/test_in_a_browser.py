@@ -3,6 +3,7 @@
 import browser
 import pytest
 import runs
+from PIL import Image
 
 from wessl.report.page import page
 from wessl.report.story import read
@@ -55,6 +56,69 @@ def test_it_fits_a_phone_with_everything_unfolded(chromium, pages):
         chromium.open(pages[name], width=390)
         chromium.ask("document.querySelectorAll('details').forEach(d => { d.open = true; })")
         assert chromium.ask(OVERFLOW) == 0
+
+
+def test_on_a_phone_all_sections_are_in_sight_and_a_wide_table_shows_that_it_goes_on(
+    chromium, tmp_path
+):
+    found = runs.evaluation([0.5, 0.6])
+    found["columns"] = [f"{n}-shot" for n in (1, 2, 5, 10, 20, 50)]
+    usual = dict(accuracy=0.5, interval=[0.45, 0.55])
+    found["rows"][0]["results"] = dict.fromkeys(found["columns"], usual)
+    many = [dict(true="dog", predicted="cat", share=0.1)] * 12
+    found["per_class"]["confused"] = many
+    results = runs.everything() | dict(evaluation=found)
+    written = tmp_path / "page.html"
+    written.write_text(page(read([runs.make_run(tmp_path / "run", results=results)])))
+    chromium.open(written, width=390)
+    assert chromium.ask(
+        "[...document.querySelectorAll('nav a')].every(a => a.getBoundingClientRect().right <= 390)"
+    )
+    # Without a shadow at its edge the table would seem to end there.
+    wide = "#accuracy .scroll:has(.scores)"
+    assert chromium.ask(f"(e => e.scrollWidth - e.clientWidth)(document.querySelector('{wide}'))")
+    edge = tmp_path / "edge.png"
+    chromium.screenshot(edge)
+    box = chromium.ask(
+        f"(b => [b.right, b.bottom + scrollY])"
+        f"(document.querySelector('{wide}').getBoundingClientRect())"
+    )
+    with Image.open(edge) as seen:
+        y = round(box[1]) - 6  # beneath the last row, where there is nothing but background
+        dark, plain = (seen.convert("L").getpixel((round(box[0]) - x, y)) for x in (2, 60))
+    assert dark < plain - 20
+    # The number of an item in the list stands left of it, within the page.
+    inset = "parseFloat(getComputedStyle(document.querySelector('.confused ol')).paddingLeft)"
+    font = "parseFloat(getComputedStyle(document.querySelector('.confused ol')).fontSize)"
+    assert chromium.ask(f"{inset} / {font}") >= 2  # two figures, a full stop and a blank
+
+
+def test_small_matrices_name_their_rows_and_columns_and_all_have_a_scale(chromium, pages):
+    chromium.open(pages["one"])
+    words = "[...document.querySelectorAll('{} span')].map(s => s.textContent)"
+    place = "#accuracy .matrix"
+    for side in (".beside", ".beneath"):
+        assert chromium.ask(words.format(f"{place} {side}")) == [EVIL, "dog"]
+    first = "#heads .charts .matrix:nth-of-type(2)"
+    for side in (".beside", ".beneath"):
+        assert chromium.ask(words.format(f"{first} {side}")) == ["0", "1", "2", "3"]
+    scales = chromium.ask("document.querySelectorAll('.matrix .scale').length")
+    assert scales == chromium.ask("document.querySelectorAll('.matrix').length") == 5
+    # Each name stands at the middle of its row, and of its column.
+    tops = chromium.ask(
+        f"(() => {{ const b = document.querySelector('{first} img').getBoundingClientRect();"
+        f"return [...document.querySelectorAll('{first} .beside span')].map(s => {{"
+        "const r = s.getBoundingClientRect();"
+        "return (r.top + r.height / 2 - b.top) / b.height; }); })()"
+    )
+    assert tops == pytest.approx([0.125, 0.375, 0.625, 0.875], abs=0.02)
+    lefts = chromium.ask(
+        f"(() => {{ const b = document.querySelector('{first} img').getBoundingClientRect();"
+        f"return [...document.querySelectorAll('{first} .beneath span')].map(s => {{"
+        "const r = s.getBoundingClientRect();"
+        "return (r.left + r.width / 2 - b.left) / b.width; }); })()"
+    )
+    assert lefts == pytest.approx([0.125, 0.375, 0.625, 0.875], abs=0.02)
 
 
 def test_charts_matrices_and_pictures_are_there(chromium, pages):
@@ -136,7 +200,7 @@ def test_no_script_but_its_own_can_run(chromium, pages, tmp_path):
     tampered = tmp_path / "tampered.html"
     tampered.write_text(pages["one"].read_text().replace("</h1>", f"</h1>{EVIL}"))
     chromium.open(tampered)
-    assert chromium.ask("document.title") == "one · wessl"
+    assert chromium.ask("document.title") == "Run one · wessl"
     assert any("Content Security Policy" in words for words in chromium.complaints)
 
 

@@ -113,6 +113,14 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path):
     assert "No metrics yet" in text
 
 
+def test_only_without_an_evaluation_nothing_says_how_good_the_features_are(tmp_path):
+    unknown = "nothing here says yet how good the features are"
+    bare = runs.make_run(tmp_path / "bare", rows=[runs.row(100)])
+    assert unknown in report(bare).text
+    tested = runs.make_run(tmp_path / "run", rows=[runs.row(100)], results=runs.everything())
+    assert unknown not in report(tested).text
+
+
 def test_an_unfinished_run_says_so(tmp_path):
     text = report(runs.make_run(tmp_path / "run", rows=[runs.row(40)], finished=False)).text
     assert "Unfinished: 40 % of the steps are done." in text
@@ -189,7 +197,7 @@ def test_numbers_of_other_pictures_stand_in_another_table(tmp_path):
 
 
 def test_a_run_no_better_than_pixels_is_told_so(tmp_path):
-    results = {"evaluation": runs.evaluation([0.5, 0.6], pixels=0.7)}
+    results = {"evaluation": runs.evaluation([0.6, 0.6], pixels=0.7)}
     text = report(runs.make_run(tmp_path / "run", results=results)).text
     assert "against 70.0 % for raw pixels: not better than raw pixels." in text
 
@@ -301,7 +309,7 @@ def test_the_first_sentence_names_the_data_where_there_are_several(tmp_path):
     for name, pictures in (("a", 500), ("b", 90)):
         place = dict(location=f"pictures-{name}", digest=name, pictures=pictures)
         sets[f"evaluation-{name}"]["test"] = place
-    text = report(runs.make_run(tmp_path / "run", results=sets)).text
+    text = in_order(runs.make_run(tmp_path / "run", results=sets), "b", "a")
     assert "1-shot accuracy on the test pictures of pictures-a is 55.0 %" in text
     assert "1-shot accuracy on pictures-a" in text
     alone = runs.make_run(tmp_path / "alone", results={"evaluation": sets["evaluation-a"]})
@@ -339,18 +347,107 @@ def test_one_head_beside_several_is_not_asked_for_a_comparison(tmp_path):
     assert "wessl diversity" in report(one).text
 
 
-def test_the_evaluation_with_the_most_test_pictures_leads_and_of_equals_the_newest(tmp_path):
-    sizes = dict(a=20, b=500, c=500)
-    sets = {f"evaluation-{name}": runs.evaluation([0.5, 0.6], digest=name) for name in sizes}
-    for name, pictures in sizes.items():
-        sets[f"evaluation-{name}"]["test"] = dict(location=name, digest=name, pictures=pictures)
-    path = runs.make_run(tmp_path / "run", results=sets)
-    for name, newest in (("b", "c"), ("c", "b")):
-        for i, one in enumerate((name, newest)):
-            os.utime(path / "results" / f"evaluation-{one}.json", (i, i))
-        text = report(path).text
-        assert f"1-shot accuracy on the test pictures of {newest} is 55.0 %" in text
-        assert f"55.0 % 1-shot accuracy on {newest}" in text
+def sets_of(**known):
+    """An evaluation for each, with how many of its 500 test pictures were labelled ones."""
+    sets = {}
+    for name, many in known.items():
+        sets[f"evaluation-{name}"] = found = runs.evaluation([0.55, 0.65], digest=name)
+        found["test"] = dict(location=name, digest=name, pictures=500, in_train=many)
+    return sets
+
+
+def in_order(path, *names):
+    for i, name in enumerate(names):
+        os.utime(path / "results" / f"evaluation-{name}.json", (i, i))
+    return report(path).text
+
+
+def test_the_newest_evaluation_leads(tmp_path):
+    path = runs.make_run(tmp_path / "run", results=sets_of(a=0, b=0))
+    for order in ("ab", "ba"):
+        text = in_order(path, *order)
+        assert f"1-shot accuracy on the test pictures of {order[-1]} is 60.0 %, against" in text
+        assert f"60.0 % 1-shot accuracy on {order[-1]} " in text
+        classes = text[text.index("Class by class") :]
+        assert classes.index(f"By 1-shot on {order[-1]}") < classes.index(
+            f"By 1-shot on {order[0]}"
+        )
+        assert "too good" not in text
+
+
+def test_numbers_that_know_test_pictures_come_last_and_are_marked_wherever_they_stand(tmp_path):
+    path = runs.make_run(tmp_path / "run", results=sets_of(honest=0, same=500))
+    text = in_order(path, "honest", "same")
+    assert "1-shot accuracy on the test pictures of honest is 60.0 %, against 40.0 %" in text
+    assert "60.0 % 1-shot accuracy on honest " in text
+    table = text[text.rindex("tested on same") : text.index("Class by class")]
+    assert "1-shot too good k-NN too good this run 60.0" in table
+    known = "too good: all test pictures are among the labelled ones"
+    classes = text[text.index("Class by class") :]
+    assert classes.index("By 1-shot on honest .") < classes.index(f"on same ({known})")
+
+
+def test_the_only_number_is_marked_too_if_it_knows_test_pictures(tmp_path):
+    path = runs.make_run(tmp_path / "run", results=sets_of(same=3))
+    text = report(path).text
+    known = "too good: 3 of 500 test pictures are among the labelled ones"
+    assert f"is 60.0 % ({known}), against 40.0 %" in text
+    assert f"60.0 % 1-shot accuracy ({known})" in text
+    others = runs.make_run(tmp_path / "other", results=sets_of(same=3), lr=2.0)
+    assert f"T{known[1:]}." in report(path, others).text
+
+
+def test_guessing_is_called_so_first_and_in_health(tmp_path):
+    found = runs.evaluation([0.24, 0.27], pixels=0.2, classes=("cat", "dog"))
+    found["train"] = found["train"] | dict(classes=4)
+    found["rows"][0]["results"]["k-NN"] = dict(accuracy=0.28, interval=[0.22, 0.34])
+    path = runs.make_run(tmp_path / "run", results={"evaluation": found})
+    text = report(path).text
+    guess = "(25.0 % with 4 classes)"
+    assert f"for raw pixels: not surely better than guessing {guess}." in text
+    health = text[text.index("Health") :]
+    assert "No accuracy on labelled is surely better than guessing, 25.0 % with 4 classes" in health
+    assert "Nothing else suspicious was found" in health
+    found["rows"][0]["results"]["k-NN"]["interval"] = [0.26, 0.34]
+    (path / "results" / "evaluation.json").write_text(json.dumps(found))
+    text = report(path).text
+    assert f"not surely better than guessing {guess}." in text
+    assert "No accuracy on" not in text
+    assert "Nothing suspicious was found" in text
+
+
+def test_what_the_last_start_warned_of_stands_in_health(tmp_path):
+    first = ["warning: 28 steps, too few to learn much", "disk: the run keeps a checkpoint"]
+    again = ["resuming", "warning: 64 codes of many", "disk: the run keeps a checkpoint"]
+    path = runs.make_run(tmp_path / "one", log=first)
+    text = report(path).text
+    assert "The start warned: 28 steps, too few to learn much." in text
+    assert "Nothing else suspicious was found." in text
+    path = runs.make_run(tmp_path / "two", log=[*first, *again])
+    text = report(path).text
+    assert "too few to learn much" not in text
+    assert "The start warned: 64 codes of many." in text
+
+
+def test_bold_is_only_what_is_surely_the_best(tmp_path):
+    found = runs.evaluation([0.6, 0.7])
+    pixels = found["rows"][1]["results"]["1-shot"]
+    for interval, sure in (([0.4, 0.59], True), ([0.4, 0.61], False), (None, False)):
+        pixels["interval"] = interval
+        path = runs.make_run(tmp_path / f"{interval}", results={"evaluation": found})
+        assert ("<b>65.0</b>" in page(read([path]))) == sure
+
+
+def test_settings_have_a_column_a_method_and_seeds_are_not_told_where_all_have_the_same(tmp_path):
+    paths = [
+        runs.make_run(tmp_path / f"{name}-seed{seed}", seed=seed, lr=lr)
+        for name, lr in (("slow", 0.5), ("fast", 2.0))
+        for seed in range(3)
+    ]
+    assert "1 setting differs slow fast optim.lr 0.5 2.0 Health" in report(*paths).text
+    assert (
+        "2 settings differ slow fast optim.lr 0.5 2.0 seed 0, 1, 2 0, 1" in report(*paths[:5]).text
+    )
 
 
 def chosen_on_test(evaluation):

@@ -9,6 +9,7 @@ import torch
 
 from wessl.auto import DataFacts
 from wessl.config import Options, differences, to_dict
+from wessl.pretrain.model import build_model
 from wessl.study.asked import Asked, head_parameters, make_items, make_key
 from wessl.study.cell import Cell
 from wessl.study.data import Data
@@ -19,7 +20,7 @@ from wessl.verbs import checks
 DIGITS = DataFacts(1297, 8, 8, channels=1, device="cpu", memory_bytes=8 << 30)
 TINY_IMAGENET = DataFacts(16_000, 64, 64, channels=3, device="cuda", memory_bytes=139 << 30)
 IMAGENET = DataFacts(1_281_167, 375, 500, channels=3, device="cuda", memory_bytes=139 << 30)
-FACTS = {"smoke": (DIGITS,), "small": (TINY_IMAGENET, DIGITS), "paper": (IMAGENET,)}
+FACTS = {"smoke": (DIGITS, TINY_IMAGENET), "small": (TINY_IMAGENET, DIGITS), "paper": (IMAGENET,)}
 
 
 @cache
@@ -130,6 +131,52 @@ def test_more_settings_reach_every_cell_but_not_what_it_studies():
     one, many = (resolve(cell, size, facts, asked) for cell in (base, ent))
     assert (one.encoder.size, many.encoder.size) == ("S", "S")
     assert (one.heads.count, many.heads.count) == (1, 8)
+
+
+@cache
+def network(config):
+    """Its heads as they are built, whatever their settings are called, and all other settings."""
+    with torch.device("meta"):
+        heads = build_model(config).heads
+    built = [(name, tuple(value.shape)) for name, value in heads.state_dict().items()]
+    others = {"recipe": "", "heads": replace(config.heads, hidden_dim=1, depth=1, batch_norm=False)}
+    return repr((built, replace(config, **others)))
+
+
+@pytest.mark.parametrize("facts", [DIGITS, TINY_IMAGENET], ids=["drawings", "photographs"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("study", STUDIES)
+def test_no_two_cells_of_a_study_train_the_same_network(study, size, facts):
+    cells = dict(configs(study, size, facts))
+    if study == "projection" and cells["base"].heads.depth == 3 and size != "smoke":
+        # The published head is a point of two of the figure's lines, and one run.
+        assert cells.pop("3 layers of 1024") == cells["base"]
+    alike = {}
+    for name, config in cells.items():
+        alike.setdefault(network(config), []).append(name)
+    assert [names for names in alike.values() if len(names) > 1] == []
+
+
+@pytest.mark.parametrize("size", ["smoke", "small"])
+def test_the_head_of_the_originals_has_a_width_where_other_heads_are_linear(size):
+    found = configs("methods", size, DIGITS)
+    dino, step, star = (found[name] for name in ("DINO", "DINO, Sinkhorn, fewer codes", "DINO*"))
+    assert star.heads.depth == 1
+    for wide in (dino, step, found["MSN"], *configs("collapse", size, DIGITS).values()):
+        assert (wide.heads.depth, wide.heads.hidden_dim) == (2, 2048)
+    assert changed("methods", "DINO*", "DINO, Sinkhorn, fewer codes", size, DIGITS) == {
+        "heads.depth": 2, "heads.hidden_dim": 2048,
+    }  # fmt: skip
+    assert found["MSN"].heads.batch_norm
+
+
+def test_linear_heads_are_one_run_whatever_their_width_is_said_to_be():
+    asked = [{"heads.hidden_dim": width, "heads.batch_norm": width > 99} for width in (32, 512)]
+    one, other = (resolve(Cell("base", "dino-star"), SIZES["small"], DIGITS, s) for s in asked)
+    assert one.heads.depth == 1
+    assert make_key(one, "data", False) == make_key(other, "data", False)
+    deep = [resolve(Cell("base", "dino-star"), SIZES["small"], TINY_IMAGENET, s) for s in asked]
+    assert len({make_key(config, "data", False) for config in deep}) == 2
 
 
 def test_memory_free_today_changes_nothing():

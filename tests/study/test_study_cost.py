@@ -1,11 +1,15 @@
 """What a study says it will take, against what its parts should come to."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
 from wessl.auto import FLOPS_PER_SECOND, DataFacts
+from wessl.study.asked import Asked, make_items
 from wessl.study.cost import WORKER_SECONDS, Measuring, seconds, total
+from wessl.study.data import Data
 from wessl.study.sizes import SIZES, resolve
 from wessl.study.studies import STUDIES
 
@@ -54,8 +58,9 @@ def test_the_whole_is_the_sum_over_runs_shared_by_the_devices():
     small = config("where-how", "base", "smoke", DIGITS)
     measuring = Measuring(("k-NN",), tested=500, classes=10)
     each = seconds(small, DIGITS) + measuring.seconds(small, DIGITS)
-    start = WORKER_SECONDS  # of all workers at once
+    start = WORKER_SECONDS["cpu"]  # of all workers at once
     assert total([small] * 4, DIGITS, 2, measuring)[0] == pytest.approx(start + 2 * each)
+    assert total([small] * 5, DIGITS, 4, measuring)[0] == pytest.approx(start + 2 * each)
     assert total([small], DIGITS, 8, measuring)[0] == pytest.approx(start + each)
     assert total([small], DIGITS, 1, None)[0] == pytest.approx(start + seconds(small, DIGITS))
 
@@ -63,9 +68,39 @@ def test_the_whole_is_the_sum_over_runs_shared_by_the_devices():
 def test_runs_side_by_side_on_one_gpu_share_its_arithmetic_but_not_their_waiting():
     one_gpu = replace(DIGITS, device="cuda")
     small = config("where-how", "base", "smoke", one_gpu)
-    alone, eight = (total([small] * 8, one_gpu, n, None, devices=1)[0] for n in (1, 8))
-    assert eight - WORKER_SECONDS == pytest.approx((alone - WORKER_SECONDS) / 8)
+    alone, eight = (total([small] * 8, one_gpu, n, None, 1, fresh=True)[0] for n in (1, 8))
+    assert eight == pytest.approx(alone / 8)
     assert total([small] * 8, one_gpu, 8, None, 1, compiled=False)[0] < eight
     large = config("where-how", "base", "paper", IMAGENET)
     alone, eight = (total([large] * 8, IMAGENET, n, None, devices=1)[0] for n in (1, 8))
     assert eight > 0.9 * alone
+
+
+def test_a_process_for_every_run_starts_as_often_as_there_are_runs():
+    small = config("where-how", "base", "smoke", DIGITS)
+    kept, fresh = (total([small] * 6, DIGITS, 2, None, fresh=each)[0] for each in (False, True))
+    assert fresh - kept == pytest.approx(2 * WORKER_SECONDS["cpu"])
+
+
+def planned(study, size, facts, seeds, **more):
+    data = Data("builtin://digits/train", "builtin://digits/test")
+    asked = Asked(STUDIES[study], SIZES[size], data, Path("nowhere"), tuple(range(seeds)), **more)
+    items = make_items(asked, facts, torch.device("cpu"), "digits")
+    return [item.config for item in items] * seeds
+
+
+def test_fifteen_runs_eight_side_by_side_on_one_h200_took_90_seconds():
+    on_gpu = replace(DIGITS, device="cuda", memory_bytes=139 << 30)
+    configs = planned("prob-variants", "small", on_gpu, seeds=3)
+    assert len(configs) == 15
+    measuring = Measuring(SIZES["small"].protocols, tested=500, classes=10)
+    said = total(configs, on_gpu, 8, measuring, devices=1, compiled=False, fresh=True)[0]
+    assert 90 / 2 < said < 90 * 2
+
+
+def test_six_short_runs_of_overhead_took_39_seconds_of_a_core():
+    few = replace(DIGITS, pictures=500)
+    settings = {"encoder.widths": [8, 16], "optim.batch_size": 16}
+    configs = planned("overhead", "smoke", few, seeds=2, settings=settings)
+    assert len(configs) == 6
+    assert 39 / 2 < total(configs, few, 1, None, fresh=True)[0] < 39 * 2

@@ -3,8 +3,10 @@
 import json
 import re
 
+from scipy import stats
+
 import wessl
-from wessl.verbs.demo import DIGITS, METHODS, demo, train_one
+from wessl.verbs.demo import DIGITS, METHODS, demo, mean_words, print_table, train_one
 
 
 def shot_accuracy(out, recipe):
@@ -45,6 +47,25 @@ def test_the_demo_shows_one_table_and_the_same_one_again(tmp_path, monkeypatch, 
     assert [row for row in again.splitlines() if "│" in row] == [
         row for row in printed.splitlines() if "│" in row
     ]
+
+
+def test_what_stands_behind_an_accuracy_is_over_trainings_as_on_the_page(capsys):
+    """Draws differ far more here than trainings do."""
+    columns = ("1-shot", "2-shot", "5-shot", "k-NN")
+
+    def results(accuracy):
+        shot = dict(accuracy=accuracy, per_draw=[accuracy - 0.3, accuracy, accuracy + 0.3])
+        return dict.fromkeys(columns[:3], shot) | {"k-NN": dict(accuracy=accuracy)}
+
+    trained = [0.5, 0.51, 0.54]
+    rows = {"raw pixels": [results(0.4)]}
+    print_table(rows | {name: list(map(results, trained)) for name in METHODS.values()})
+    lines = capsys.readouterr().out.splitlines()
+    own = next(line for line in lines if "16 heads, ent" in line)
+    assert own.count(f"51.7 ± {100 * stats.sem(trained):.1f}") == 4
+    pixels = next(line for line in lines if "raw pixels" in line)
+    assert pixels.count(f"40.0 ± {100 * stats.sem([0.1, 0.4, 0.7]):.1f}") == 3
+    assert "over the trainings,\nas on the page" in mean_words(3, 30)
 
 
 def test_half_of_the_demos_training_beats_raw_pixels_beyond_doubt(tmp_path, monkeypatch):

@@ -282,11 +282,71 @@ def test_too_few_labels_are_refused_by_the_class_name(run, folders):
 def test_pictures_in_both_sets_are_warned_of(run, folders, capsys):
     shutil.copy(folders / "train/d2/d2_1.png", folders / "test/d2/copy.png")
     words = ["--train", folders / "train", "--test", folders / "test", "--protocols", "k-NN"]
-    code, _, said = command(capsys, run.path, *words, "--device", "cpu")
+    code, printed, said = command(capsys, run.path, *words, "--device", "cpu")
     assert code == 0
+    assert "Accuracy in %, too good: 1 of 41 test pictures" in " ".join(printed.split())
     assert "1 of 41 test pictures is also among the training pictures" in said
     assert "d2/copy.png is d2/d2_1.png" in said
-    assert any("too good" in note for note in results_of(run)["notes"])
+    record = results_of(run)
+    assert any("too good" in note for note in record["notes"])
+    assert record["test"]["in_train"] == 1
+
+
+def test_a_later_test_on_training_pictures_does_not_take_the_first_place_of_the_page(run, folders):
+    """Nor does an earlier one come before the honest one."""
+    honest, same = (folders / "train", folders / "test"), (folders / "train", folders / "train")
+    for sides in (honest, same, honest):
+        wessl.evaluate(run, *sides, ["1-shot"], **QUICK)
+    text = (run.path / "report.html").read_text()
+    finding = text[text.index('class="finding"') :]
+    finding = finding[: finding.index("</p>")]
+    assert f"on the test pictures of {folders / 'test'} is" in finding
+    assert "too good" not in finding
+    assert "too good: all test pictures are among the labelled ones" in text
+
+
+def test_guessing_is_called_guessing_even_if_some_number_is_higher_by_chance(run, tmp_path, capsys):
+    noise = np.random.default_rng(0).integers(0, 256, (240, 8, 8), np.uint8)
+    for side, part in (("train", slice(0, 80)), ("test", slice(80, 240))):
+        labels = np.arange(len(noise[part])) % 4
+        np.savez(tmp_path / f"{side}.npz", images=noise[part], labels=labels)
+    words = ["--train", tmp_path / "train.npz", "--test", tmp_path / "test.npz", "--draws", 3]
+    code, printed, _ = command(capsys, run.path, *words, "--device", "cpu")
+    assert code == 0
+    said = " ".join(printed.split())
+    assert "run is not surely better than guessing, 25.0 % with 4 classes, by any" in said
+    for name in ("raw pixels", "random encoder"):
+        assert f"run does not surely beat {name} by any protocol." in said
+    assert "Nothing here shows that run has learnt much: train longer" in said
+    accuracies = [
+        [one["accuracy"] for one in row["results"].values()] for row in results_of(run)["rows"]
+    ]
+    assert any(a > b for a, b in zip(*accuracies[:2], strict=True))  # by chance
+
+
+def test_test_pictures_that_the_run_learnt_from_are_told_of(folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(folders)
+    train, test = folders / "train", folders / "test"
+    run = wessl.pretrain(
+        "../data", tmp_path / "run", "dino-star-ent", device="cpu", epochs=1, **SMALL
+    )
+
+    def notes(*sides):
+        return " ".join(wessl.evaluate(run, *sides, protocols=["k-NN"], **QUICK)["notes"])
+
+    assert "note: the test pictures are among those that run learnt from" in notes(train, "test")
+    assert any("learnt from" in note for note in results_of(run)["notes"])
+    header = json.loads((run.path / "config.json").read_text())
+
+    def learnt_from(place):
+        header["data"]["location"] = str(place)
+        (run.path / "config.json").write_text(json.dumps(header))
+
+    learnt_from(train)
+    assert "learnt from" not in notes(train, test)
+    assert "note: the test pictures are among" in notes(train)  # a fifth, held out of them
+    learnt_from(test / "d3")
+    assert "note: some of the test pictures are among" in notes(train, test)
 
 
 def test_copies_within_one_folder_are_warned_of_too(run, folders):

@@ -42,6 +42,7 @@ def test_the_command_exports_a_trained_run_and_says_how_to_load_it(run, tmp_path
     assert f"AutoModel.from_pretrained('{out}')" in said
     names = ["README.md", "config.json", "model.safetensors", "preprocessor_config.json"]
     assert sorted(path.name for path in out.iterdir()) == names
+    assert f"  config.json  {(out / 'config.json').stat().st_size} bytes\n" in said
     images = torch.rand(2, 3, 40, 40)
     assert torch.equal(wessl.load(out)(images), wessl.load(run.path)(images))
 

@@ -91,6 +91,14 @@ def test_a_folder_in_use_or_holding_a_finished_encoder_is_left_alone(tmp_path):
     assert (run.path / "encoder.safetensors").read_bytes() == before
 
 
+def test_a_run_killed_while_its_config_was_written_begins_anew(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").touch()
+    (tmp_path / "run" / ".config.json.4321.tmp").write_text('{"con')
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    assert (run.path / "encoder.safetensors").exists()
+
+
 def test_a_strangers_folder_is_not_written_to(tmp_path):
     photographs(tmp_path / "photos")
     (tmp_path / "other").mkdir()
@@ -237,10 +245,11 @@ def test_a_stray_picture_beside_class_folders_is_named_with_the_remedy(tmp_path,
         wessl.pretrain(folder, tmp_path / "other", **tiny(probe=str(folder)))
 
 
-def test_unreadable_files_are_skipped_counted_and_named(tmp_path):
+def test_unreadable_files_are_skipped_counted_and_named(tmp_path, capsys):
     folder = photographs(tmp_path / "photos")
     (folder / "cat" / "broken.jpg").write_bytes(b"not a picture")
-    run = wessl.pretrain(folder, tmp_path / "run", **tiny(max_bad=0.1))
+    run = wessl.pretrain(folder, tmp_path / "run", **tiny(max_bad=0.1) | {"quiet": False})
+    assert "pictures: 24 of 25, decoded" in capsys.readouterr().err
     data = run.read_config()["data"]
     assert (data["pictures"], data["skipped"]) == (24, 1)
     assert "broken.jpg" in (run.path / "train.log").read_text()

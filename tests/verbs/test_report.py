@@ -33,6 +33,7 @@ def test_a_trained_run_gets_its_page(run):
     assert text.count('class="chart"') == 7  # six of the training, one of the heads
     assert text.count('class="query"') == 12
     assert len(text) < 3_000_000
+    assert "The start warned: 1,297 pictures in batches of 64 for 1 epoch make 20 steps" in text
     assert [p.name for p in run.path.iterdir() if p.name.startswith(".report")] == []
 
 

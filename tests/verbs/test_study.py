@@ -39,6 +39,7 @@ QUICK = dict(
     parallel=1,
     quiet=True,
 )
+UNASKED = QUICK | dict(protocols=())
 WORDS = [
     *("--train", "builtin://digits/test", "--test", "builtin://digits/train"),
     *("--set", "encoder.widths=[8,16]", "optim.batch-size=16", "--epochs", "1"),
@@ -197,15 +198,21 @@ def test_more_seeds_and_protocols_later_run_only_what_is_new(shared, capsys):
     assert "Mean ± sd; below, the difference to the base with its paired 95 % interval; " in said
 
 
-def test_some_cells_alone_bring_along_what_they_are_compared_with(shared):
-    folder, before = shared
-    only = QUICK | dict(only=("weight 5",))
-    table = wessl.study("memax", out=folder / "memax", **only)
+ONE = QUICK | dict(only=("weight 5",))
+
+
+def test_some_cells_alone_bring_along_what_they_are_compared_with(tmp_path):
+    table = wessl.study("memax", out=tmp_path / "memax", **ONE)
     assert [row["name"] for row in table["rows"]] == ["weight 3", "weight 5"]
-    old = {row["name"]: row["results"]["1-shot"]["seeds"] for row in before["rows"]}
-    assert all(
-        row["results"]["1-shot"]["seeds"]["0"] == old[row["name"]]["0"] for row in table["rows"]
-    )
+    assert len(list(tmp_path.glob("runs/*"))) == 2
+
+
+def test_some_cells_alone_cost_a_table_none_of_its_rows(shared):
+    folder, before = shared
+    table = wessl.study("memax", out=folder / "memax", **ONE)
+    old = {row["name"]: row["results"]["1-shot"]["seeds"]["0"] for row in before["rows"]}
+    new = {row["name"]: row["results"]["1-shot"]["seeds"]["0"] for row in table["rows"]}
+    assert new == old
 
 
 def test_heads_are_compared_before_slim_runs_lose_them(tmp_path):
@@ -213,6 +220,9 @@ def test_heads_are_compared_before_slim_runs_lose_them(tmp_path):
     first = wessl.study("diversity", out=tmp_path / "diversity", **settings)
     assert all(0 < row["results"]["diversity"]["mean"] < 1 for row in first["rows"])
     assert len(first["rows"][0]["curves"]["0"]["after"]) > 1
+    written = (tmp_path / "diversity" / "table.md").read_text()
+    assert "The paper has figures of it and no numbers" in written
+    assert "In italics" not in written
     assert not list(tmp_path.glob("runs/*/checkpoints/*"))
     weights = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/encoder.safetensors")}
     again = wessl.study("diversity", out=tmp_path / "again", **settings)
@@ -296,23 +306,30 @@ def test_transfer_measures_other_datasets_and_their_mean(tmp_path):
         for part in ("train", "test"):
             pictures(tmp_path / name / part, 16)
     others = [tmp_path / "one", tmp_path / "two"]
-    table = wessl.study("transfer", out=tmp_path / "t" / "transfer", transfer=others, **QUICK)
+    table = wessl.study("transfer", out=tmp_path / "t" / "transfer", transfer=others, **UNASKED)
     for row in table["rows"]:
         values = [row["results"][name]["mean"] for name in ("one", "two", "mean")]
         assert values[2] == pytest.approx((values[0] + values[1]) / 2)
         assert values[0] > 90  # bright against dark
     with pytest.raises(UserError, match="needs --transfer"):
-        wessl.study("transfer", out=tmp_path / "t" / "transfer", **QUICK)
+        wessl.study("transfer", out=tmp_path / "t" / "transfer", **UNASKED)
 
 
-def test_overhead_measures_time_and_memory_instead_of_accuracy(tmp_path):
-    table = wessl.study("overhead", out=tmp_path / "overhead", **QUICK)
+def test_overhead_measures_time_and_memory_instead_of_accuracy(tmp_path, capsys):
+    settings = UNASKED | dict(epochs=None, draws=None)
+    table = wessl.study("overhead", out=tmp_path / "overhead", **settings)
     assert [row["x"] for row in table["rows"]] == [1, 4, 16]
     for row in table["rows"]:
         assert row["results"]["time"]["mean"] > 0
         assert row["results"]["memory"]["mean"] > 0
     assert table["rows"][2]["results"]["time"]["difference"] is not None
     assert (tmp_path / "overhead" / "figure.png").exists()
+    print_table(table)
+    said = capsys.readouterr().out
+    assert len(re.findall(r"[+-]\d+\.\d+ %", said)) == 4  # of two cells, time and memory
+    written = (tmp_path / "overhead" / "table.md").read_text()
+    assert "at size `smoke` a small network; 16 pictures a step on one device, 32 codes" in written
+    assert "In italics" not in written  # the paper measured B/16 alone
 
 
 def test_the_python_side_needs_no_command_line_package():
@@ -348,6 +365,9 @@ def test_the_list_explains_every_study(capsys):
         (["where-how", "--set", "epochs=3"], "--epochs sets the length"),
         (["where-how", "--set", "batch_size=5000"], "a batch of 5000 cannot be drawn"),
         (["where-how", "--parallel", "0"], "--parallel must be at least 1"),
+        (["overhead", "--protocols", "k-NN"], "--protocols would change nothing: .* time and memo"),
+        (["overhead", "--epochs", "3", "--draws", "3"], "--epochs and --draws would change not"),
+        (["transfer", "--protocols", "k-NN"], "--protocols would change nothing: .* --transfer"),
         (["where-how", "--device", "tpu9"], "--device 'tpu9' is not a device"),
     ],
 )

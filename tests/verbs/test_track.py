@@ -3,9 +3,12 @@
 import importlib.util
 import json
 import math
+import re
 import signal
 import sys
 import time
+import tomllib
+from pathlib import Path
 
 import pytest
 from small_runs import DIGITS, QUICK, command, start
@@ -214,6 +217,15 @@ def test_a_missing_package_is_named_before_anything_is_written(tmp_path, monkeyp
     with pytest.raises(UserError, match=f"--track {name} .* pip install {name}"):
         wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK, track=(name,))
     assert not (tmp_path / "run").exists()
+
+
+def test_trackers_that_install_beside_all_else_are_among_the_packages_of_the_tests():
+    """Not Trackio, which wants an older Pillow; else their tests here would be skipped unseen."""
+    root = Path(__file__).parents[2]
+    dev = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {re.split("[<>=]", line)[0] for line in dev["dev"]}
+    pinned = {line.partition("==")[0] for line in (root / "constraints.txt").read_text().split()}
+    assert READERS.keys() - {"trackio"} <= named & pinned
 
 
 def test_an_unknown_tracker_is_refused(tmp_path):

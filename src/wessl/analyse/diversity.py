@@ -37,6 +37,9 @@ from wessl.analyse.information import Information
 
 LISTED = 8
 """Pictures in each list."""
+UNSURE = 0.5
+"""Nats below ln c under which likeness tells nothing: the codes of unrelated heads, all of normal
+logits, are alike to exp(-2 x that gap), and a little more once aligned: to a half."""
 
 DEFINITIONS = dict(
     similarity="cosine of two codes' columns: the probabilities all pictures give each code",
@@ -126,6 +129,11 @@ class Diversity:
         return (lowest_mn / lowest_mn.sum(0)).mean(1)
 
     @property
+    def entropy(self) -> float:
+        """Of a picture's assignment, mean over pictures and heads; at most ``ln c``."""
+        return float(self.entropy_mn.mean(dtype=torch.float64))
+
+    @property
     def usage_entropy_m(self) -> Tensor:
         return torch.special.entr(self.usage_mc).sum(1)
 
@@ -151,6 +159,8 @@ class Diversity:
             return (
                 f"One head: nothing to compare it with. It uses {used} of its {self.codes} codes."
             )
+        if math.log(self.codes) - self.entropy < UNSURE:
+            return self._unsure
         verdict = "The heads group the pictures in different ways"
         if self.score < 0.5:
             verdict = "The heads share more than they differ"
@@ -164,4 +174,15 @@ class Diversity:
             f"{verdict}: diversity {self.score:.2f}, where 0 are copies and 1 is nothing in "
             f"common. A code and its partner in another head are alike to {alike:.2f}; "
             f"without alignment to {unaligned:.2f}: {numbered}."
+        )
+
+    @property
+    def _unsure(self) -> str:
+        shared = self._mean([float(self.information.adjusted_mm[a.heads]) for a in self.alignments])
+        return (
+            f"The heads are hardly sure of anything yet: the codes of a picture have "
+            f"{self.entropy:.2f} of at most {math.log(self.codes):.2f} nats of entropy. Codes so "
+            f"flat are alike whatever they gather, so diversity {self.score:.2f}, where 0 are "
+            f"copies and 1 is nothing in common, does not tell copies from strangers. What the "
+            f"likeliest codes have in common is {shared:.2f}, from 0 for chance to 1 for copies."
         )

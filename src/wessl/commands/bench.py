@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-import tyro
+from wessl.commands.reading import read
 
 
 @dataclass(frozen=True)
@@ -23,4 +23,4 @@ class Bench:
 
 
 def parse(words: list[str]) -> Bench:
-    return tyro.cli(Bench, args=words, prog="wessl bench")
+    return read(Bench, words, "bench")

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from wessl.commands.paths import refuse_missing_data, refuse_missing_weights
+from wessl.commands.reading import read
 from wessl.errors import UserError
 from wessl.export.choices import Read
 from wessl.export.out import check_out
@@ -41,7 +42,7 @@ class Classify:
 
 
 def parse(words: list[str]) -> Classify:
-    asked = tyro.cli(Classify, args=words, prog="wessl classify")
+    asked = read(Classify, words, "classify")
     refuse_missing_weights(asked.run)
     refuse_missing_data(asked.data, labels=asked.labels)
     check_out(Path(asked.out).expanduser(), (".csv",))

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from wessl.commands.reading import read
+
 Shell = Literal["bash", "zsh", "fish"]
 SHELLS: tuple[Shell, ...] = ("bash", "zsh", "fish")
 
@@ -24,4 +26,4 @@ class Completion:
 
 
 def parse(words: list[str]) -> Completion:
-    return tyro.cli(Completion, args=words, prog="wessl completion")
+    return read(Completion, words, "completion")

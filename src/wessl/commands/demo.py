@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-import tyro
+from wessl.commands.reading import read
 
 
 @dataclass(frozen=True)
@@ -27,4 +27,4 @@ class Demo:
 
 
 def parse(words: list[str]) -> Demo:
-    return tyro.cli(Demo, args=words, prog="wessl demo")
+    return read(Demo, words, "demo")

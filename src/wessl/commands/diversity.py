@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from wessl.commands.paths import refuse_missing_data, refuse_missing_weights
+from wessl.commands.reading import read
 
 PICTURES = 51_200
 """As many as in the paper."""
@@ -30,7 +31,7 @@ class Diversity:
 
 
 def parse(words: list[str]) -> Diversity:
-    asked = tyro.cli(Diversity, args=words, prog="wessl diversity")
+    asked = read(Diversity, words, "diversity")
     refuse_missing_weights(asked.run)
     refuse_missing_data(asked.data)
     return asked

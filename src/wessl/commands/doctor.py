@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-import tyro
+from wessl.commands.reading import read
 
 
 @dataclass(frozen=True)
@@ -19,4 +19,4 @@ class Doctor:
 
 
 def parse(words: list[str]) -> Doctor:
-    return tyro.cli(Doctor, args=words, prog="wessl doctor")
+    return read(Doctor, words, "doctor")

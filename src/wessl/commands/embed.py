@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from wessl.commands.paths import refuse_missing_data, refuse_missing_weights
+from wessl.commands.reading import read
 from wessl.errors import UserError
 from wessl.export.choices import THRESHOLD, Read, check_threshold
 from wessl.export.out import check_out
@@ -44,7 +45,7 @@ class Embed:
 
 
 def parse(words: list[str]) -> Embed:
-    asked = tyro.cli(Embed, args=bare_duplicates(words), prog="wessl embed")
+    asked = read(Embed, bare_duplicates(words), "embed")
     refuse_missing_weights(asked.run)
     refuse_missing_data(asked.data)
     check_out(Path(asked.out).expanduser())

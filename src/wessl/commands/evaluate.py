@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import tyro
 
 from wessl.commands.paths import refuse_missing_data, refuse_missing_weights
+from wessl.commands.reading import read
 from wessl.evaluate.settings import Settings
 from wessl.evaluate.spelling import settle_all
 
@@ -42,7 +43,7 @@ class Evaluate:
 
 
 def parse(words: list[str]) -> Evaluate:
-    asked = tyro.cli(Evaluate, args=words, prog="wessl evaluate")
+    asked = read(Evaluate, words, "evaluate")
     asked.measured.check()
     settle_all(asked.protocols)
     refuse_missing_weights(*asked.run, *asked.also)

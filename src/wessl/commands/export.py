@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from wessl.commands.paths import refuse_missing_weights
+from wessl.commands.reading import read
 from wessl.export.choices import Format
 from wessl.export.target import check_target, find_target
 
@@ -28,7 +29,7 @@ class Export:
 
 
 def parse(words: list[str]) -> Export:
-    asked = tyro.cli(Export, args=words, prog="wessl export")
+    asked = read(Export, words, "export")
     refuse_missing_weights(asked.run)
     folder = find_target(Path(asked.run), asked.to, asked.out, asked.normalise)
     check_target(folder, asked.overwrite)

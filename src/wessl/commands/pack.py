@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from wessl.commands.paths import refuse_missing_data
+from wessl.commands.reading import read
 from wessl.data.pack_target import refuse_strange
 from wessl.errors import UserError
 
@@ -36,7 +37,7 @@ class Pack:
 
 
 def parse(words: list[str]) -> Pack:
-    asked = tyro.cli(Pack, args=words, prog="wessl pack")
+    asked = read(Pack, words, "pack")
     refuse_missing_data(asked.data)
     check_numbers(asked.short_side, asked.quality, asked.per_shard, asked.workers)
     refuse_strange(Path(asked.out).expanduser())

@@ -2,16 +2,22 @@
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
 
 from wessl import recipes
+from wessl.commands.budget import seconds
+from wessl.commands.flags import flags_of
+from wessl.commands.out_folder import refuse_out
 from wessl.commands.paths import refuse_missing_data, refuse_missing_weights
 from wessl.commands.pretrain_help import family_of, show_all, show_few
-from wessl.config import Config, Options
+from wessl.commands.reading import grouped, plain, read, read_some
+from wessl.config import Config, Options, check_ranges
 from wessl.errors import UserError
 from wessl.track.installed import refuse_missing
 
@@ -41,8 +47,7 @@ class Asked(NamedTuple):
 
     def change(self, config: Config) -> Config:
         """A recipe with the settings on top."""
-        prog = "wessl pretrain DATA --out RUN"
-        return tyro.cli(Config, args=self.settings, default=config, prog=prog)
+        return read(Config, self.settings, "pretrain", config)
 
 
 def parse(words: list[str]) -> Asked:
@@ -50,33 +55,48 @@ def parse(words: list[str]) -> Asked:
         show_all(Pretrain, words)
     if any(word in ("-h", "--help") for word in words):
         show_few()
-    asked, rest = tyro.cli(Pretrain, args=words, prog="wessl pretrain", return_unknown_args=True)
+    asked, rest = read_some(Pretrain, words, "pretrain")
     if asked.epochs is not None:
         rest = ["--optim.epochs", str(asked.epochs), *rest]
-    refuse_unknown(asked.recipe, rest)
+    seconds(asked.budget)
+    check_ranges(asked.running)
+    check_ranges(on_recipe(asked.recipe, rest))
     refuse_missing_data(asked.data, probe=asked.running.probe)
     refuse_missing(asked.running.track)
     if asked.running.init is not None:
         refuse_missing_weights(asked.running.init)
+    refuse_out(Path(asked.out))
     return Asked(asked, rest)
 
 
-def refuse_unknown(recipe: str, settings: list[str]) -> None:
+def on_recipe(recipe: str, settings: list[str]) -> Config:
     """Stops at a recipe or setting that there is not, before there are pictures to size it for.
 
-    How many kinds of views there are depends on the pictures, so those flags wait.
+    How many kinds of views there are depends on the pictures, so their numbers wait.
     """
     config = recipes.recipe(family_of(recipe))
-    prog = "wessl pretrain DATA --out RUN"
-    _, unknown = tyro.cli(
-        Config, args=settings, default=config, prog=prog, return_unknown_args=True
-    )
-    for word in unknown:
-        if word.startswith("-") and not word.startswith("--views."):
-            flag = word.partition("=")[0]
+    changed, left = read_some(Config, settings, "pretrain", config)
+    views = {numberless(flag.name) for flag in flags_of(Config, config)}
+    for flag, values in grouped(left):
+        if numberless(plain(flag)) in views:
+            continue
+        if flag:
             meant = " or ".join(meant_by(flag, config))
             asking = f"did you mean {meant}? " if meant else ""
             raise UserError(f"unknown flag {flag}; {asking}wessl pretrain --help-all lists them")
+        raise UserError(
+            f"{values[0]} is one word too many: wessl pretrain takes one DATA, which may be a "
+            "folder above several"
+        )
+    return changed
+
+
+def numberless(flag: str) -> str:
+    """
+    >>> numberless("--views.crops.1.size")
+    '--views.crops.N.size'
+    """
+    return re.sub(r"\.\d+\.", ".N.", flag)
 
 
 def meant_by(flag: str, config: Config) -> list[str]:

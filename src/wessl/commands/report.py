@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from wessl.commands.reading import read
 from wessl.errors import UserError
 
 
@@ -20,7 +21,7 @@ class Report:
 
 
 def parse(words: list[str]) -> Report:
-    asked = tyro.cli(Report, args=words, prog="wessl report")
+    asked = read(Report, words, "report")
     for path in asked.runs:
         if not Path(path).exists():
             raise UserError(f"{path} does not exist; give the run folder of a `wessl pretrain`")

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import tyro
 
 from wessl.commands.paths import refuse_missing_data
+from wessl.commands.reading import read
 from wessl.evaluate.spelling import settle_all
 from wessl.study.cell import refuse_strangers
 from wessl.study.sizes import SIZES
@@ -59,7 +60,7 @@ class Study:
 
 
 def parse(words: list[str]) -> Study:
-    asked = tyro.cli(Study, args=words, prog="wessl study")
+    asked = read(Study, words, "study")
     if asked.name != "list":
         cells = known("study", asked.name, STUDIES).cells(SIZES[asked.size])
         refuse_strangers(asked.only, [cell.name for cell in cells])

@@ -209,7 +209,7 @@ def build_cache(
                 cache = _open(home, wanted)
     if cache is None:
         raise RuntimeError(f"{home} vanished just after it was written")
-    check_bad(cache.skipped, len(source), max_bad)
+    check_bad(cache.skipped, len(source), max_bad, len(source))
     return cache
 
 

@@ -81,7 +81,7 @@ def write_cache(
             for done, (index, picture) in enumerate(decoded, 1):
                 if isinstance(picture, BadPicture):
                     writing.skipped.append((source.name(index), str(picture)))
-                    check_bad(writing.skipped, len(source), max_bad)
+                    check_bad(writing.skipped, len(source), max_bad, done)
                 else:
                     writing.add(file, index, picture)
                 if done % 1000 == 0:

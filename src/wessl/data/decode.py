@@ -9,6 +9,7 @@ Every picture of one source comes out with the same number of channels and the s
 - a TIFF keeps more than three bands, stored interleaved, planar or as same-sized grey pages.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from wessl.data.bad_pictures import BadPicture, undecodable
+from wessl.data.forms import ENDINGS
 from wessl.data.pixels import Pixels, as_array, shrink, with_channels
 from wessl.data.tiff import grey_twin
 
@@ -37,9 +39,9 @@ __all__ = [
 
 File = str | bytes
 """A path, or all bytes of a file."""
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp")
 _WHITE_LEVELS = (255, 1023, 4095, 16383, 65535)
 _ORIENTATION = 0x0112
+_LYING = (5, 6, 7, 8)  # turned by a quarter
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
 
@@ -63,7 +65,7 @@ def decode(file: File, pixel_format: PixelFormat, short_side: int | None = None)
     except (MemoryError, BadPicture):
         raise
     except Exception as error:  # a decoder may raise anything at all on a broken file
-        raise undecodable(error) from error
+        raise undecodable(error, _is_empty(file)) from error
 
 
 def sniff(files: Iterable[File], channels: int | None = None) -> PixelFormat:
@@ -99,6 +101,12 @@ def _white_level(files: Sequence[File]) -> int:
 
 def _opened(file: File) -> str | BytesIO:
     return BytesIO(file) if isinstance(file, bytes) else file
+
+
+def _is_empty(file: File) -> bool:
+    return (
+        not file if isinstance(file, bytes) else os.path.isfile(file) and not os.stat(file).st_size
+    )
 
 
 def _header(file: File) -> tuple[int, bool]:
@@ -187,15 +195,15 @@ def _to_eight_bits(values: NDArray[Any], white: int) -> Pixels:
 
 
 def picture_size(file: File) -> tuple[str, int, int]:
-    """Pillow's name of the format, height and width, from the header alone."""
+    """Pillow's name of the format, height and width when upright, from the header alone."""
     try:
         if (twin := grey_twin(file)) is not None:
             return "TIFF", twin.height, twin.width
         with Image.open(_opened(file)) as image:
-            return (
-                ("JPEG" if image.format == "MPO" else str(image.format)),
-                image.height,
-                image.width,
-            )
+            kind = "JPEG" if image.format == "MPO" else str(image.format)
+            # Without EXIF in its header, Pillow would read a whole PNG to find some.
+            told = kind == "TIFF" or "exif" in image.info
+            lying = told and image.getexif().get(_ORIENTATION, 1) in _LYING
+            return (kind, *(image.size if lying else image.size[::-1]))
     except Exception as error:  # as in `decode`
-        raise undecodable(error) from error
+        raise undecodable(error, _is_empty(file)) from error

@@ -1,7 +1,8 @@
-"""The forms that DATA may take, in words."""
+"""The forms that DATA may take, in words, and the endings of picture files."""
 
 FORMS = (
     "a folder of pictures, a text file of paths, an .npz file with `images` (and `labels`), "
     "tar shards ('shards/*.tar', https://host/shard-{000..099}.tar), hf://name[:split], "
     "builtin://digits, builtin://digits/train or builtin://digits/test"
 )
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp")

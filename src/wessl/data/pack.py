@@ -96,7 +96,7 @@ def _write(
             for place, (index, content) in zip(places, islice(encoded, len(places)), strict=True):
                 if isinstance(content, BadPicture):
                     skipped.append((source.name(index), str(content)))
-                    check_bad(skipped, request.pictures, max_bad)
+                    check_bad(skipped, request.pictures, max_bad, tried + 1)
                 else:
                     yield _member(source, place, index, content)
                 tried += 1

@@ -27,7 +27,8 @@ GAP = 64 << 10
 """Bytes between two pictures that are read along rather than asked for a second time."""
 HELD = 256
 """Pictures fetched ahead at most; what nobody came for makes room."""
-SAMPLED_RUNS, RUN = 32, 8
+RUN = 8
+"""Neighbours that are looked at together."""
 
 
 class ShardSource(EncodedSource):
@@ -138,11 +139,17 @@ class ShardSource(EncodedSource):
         known = self.index.pixel_format
         if known is not None:
             return PixelFormat(self._channels or known.channels, known.white)
-        firsts = np.linspace(0, len(self) - 1, min(len(self), SAMPLED_RUNS)).astype(int)
+        return sniff(self._files(self.sample(self.sampled)), self._channels)
+
+    def sample(self, most: int) -> list[int]:
+        """Runs of neighbours, each of which comes with one read."""
+        most = min(most, HELD)
+        firsts = np.linspace(0, len(self) - 1, min(len(self), max(1, most // RUN))).astype(int)
         runs = [range(first, min(first + RUN, len(self))) for first in firsts]
+        runs = runs if len(self) > most else [range(len(self))]
         sample = sorted({index for run in runs for index in run})
         self.prefetch(sample)
-        return sniff(self._files(sample), self._channels)
+        return sample
 
     @cached_property
     def fingerprint(self) -> str:

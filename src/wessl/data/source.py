@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wessl.data.bad_pictures import BadPicture
-from wessl.data.decode import File, PixelFormat, Pixels, decode, sniff
+from wessl.data.bad_pictures import BadPicture, undecodable
+from wessl.data.decode import File, PixelFormat, Pixels, decode, picture_size, sniff
 from wessl.errors import UserError
 
 
@@ -44,6 +44,15 @@ class Source(ABC):
     @abstractmethod
     def read(self, index: int, short_side: int | None = None) -> Pixels:
         """Picture `index` as uint8 height x width x channels; raises `BadPicture`."""
+
+    def size(self, index: int) -> tuple[int, int]:
+        """Height and width of picture `index`, from its header where it has one; as `read`."""
+        height, width = self.read(index).shape[:2]
+        return height, width
+
+    def sample(self, most: int) -> list[int]:
+        """Up to `most` pictures that stand for all, quickly read one after the other."""
+        return np.linspace(0, len(self) - 1, min(len(self), most)).astype(int).tolist()
 
     @property
     @abstractmethod
@@ -90,17 +99,19 @@ class EncodedSource(Source):
     def read(self, index: int, short_side: int | None = None) -> Pixels:
         return decode(self.file(index), self.pixel_format, short_side)
 
+    def size(self, index: int) -> tuple[int, int]:
+        return picture_size(self.file(index))[1:]
+
     def encoded(self, index: int) -> bytes:
         file = self.file(index)
         try:
             return file if isinstance(file, bytes) else Path(file).read_bytes()
         except OSError as error:
-            raise BadPicture(f"{type(error).__name__}: {error}") from error
+            raise undecodable(error) from error
 
     @cached_property
     def pixel_format(self) -> PixelFormat:
-        sample = np.linspace(0, len(self) - 1, min(len(self), self.sampled)).astype(int)
-        return sniff(self._files(sample), self._channels)
+        return sniff(self._files(self.sample(self.sampled)), self._channels)
 
     def _files(self, indices: Iterable[int]) -> Iterator[File]:
         for index in indices:
@@ -147,6 +158,9 @@ class Subset(Source):
 
     def read(self, index: int, short_side: int | None = None) -> Pixels:
         return self.source.read(int(self.indices[index]), short_side)
+
+    def size(self, index: int) -> tuple[int, int]:
+        return self.source.size(int(self.indices[index]))
 
     @property
     def channels(self) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from wessl.data.arrays import ArraySource, open_digits, read_npz
 from wessl.data.decode import ENDINGS
 from wessl.data.file_source import FileSource, open_folder, open_list
+from wessl.data.file_urls import as_path
 from wessl.data.forms import FORMS
 from wessl.data.source import Source, Subset, cache_directory
 from wessl.errors import UserError
@@ -29,9 +30,10 @@ def open_source(
         open_source("shards/shard-*.tar")     # WebDataset's layout; https://, s3:// and others too
         open_source("hf://cifar10:test")      # a data set of the Hugging Face hub
 
+    A file:// URL means what the path in it means.
     The index of a large folder or of shards is kept in `directory` (default: `cache_directory()`).
     """
-    text = os.fspath(data)
+    text = as_path(os.fspath(data))
     if text.startswith("builtin://"):
         return open_digits(text, channels)
     if text.startswith("hf://"):

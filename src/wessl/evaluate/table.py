@@ -27,8 +27,16 @@ def print_comparison(record: Record, console: Console | None = None) -> None:
     lines: list[Line] = [(row["name"], row["results"], _cell) for row in rows]
     lines += [(f"{one['name']} - {one['base']}", one["results"], _gain) for one in gains]
     optimistic = record["settings"]["select"] == "test"
-    title = "Accuracy in %" + OPTIMISTIC * optimistic
+    title = "Accuracy in %" + OPTIMISTIC * optimistic + _known(record["test"])
     print_lines(title, record["columns"], lines, len(rows), console)
+
+
+def _known(test: Record) -> str:
+    """Where the numbers stand, not in a warning above them alone."""
+    known = test.get("in_train", 0)
+    if not known:
+        return ""
+    return f", too good: {known} of {_count(test['pictures'], 'test picture')} in training too"
 
 
 def print_transfer(

@@ -26,6 +26,8 @@ class Task:
     train_rows: Tensor | None = None
     test_rows: Tensor | None = None
     """Which pictures of the caches count; None for all. Both caches may be the same one."""
+    known: int = 0
+    """How many test pictures are among the training pictures too."""
 
     @property
     def classes(self) -> list[str] | None:

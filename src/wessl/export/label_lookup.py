@@ -61,5 +61,11 @@ def not_found(lost: Sequence[Line], data: Source) -> str:
         f"table{more * (len(lost) > 1)}"
     )
     names = (data.name(i) for i in range(min(len(data), 20_000)))
-    alike = difflib.get_close_matches(first.path, names, 1)
+    alike = [name for name in difflib.get_close_matches(first.path, names, 5) if _like(first, name)]
     return f"{said}; did you mean {alike[0]}?" if alike else said
+
+
+def _like(line: Line, name: str) -> bool:
+    """Whether the file's own name is: folder and ending make any two of a class alike."""
+    meant, there = Path(line.path).stem, Path(name).stem
+    return difflib.SequenceMatcher(None, meant, there).ratio() >= 0.75

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wessl.data.bad_pictures import BadPicture
+from wessl.data.file_urls import as_path
 from wessl.data.names import Names
 from wessl.data.sources import FileSource, Source, open_source
 from wessl.data.workers import decode_many
@@ -47,6 +48,7 @@ def read_labels(
 
     `classes`, where given, are all there may be: another label, or a class without one, is refused.
     """
+    labels = as_path(os.fspath(labels))
     path = Path(labels).expanduser()
     if path.suffix.lower() in (".csv", ".tsv") and not path.is_dir():
         if not path.exists():

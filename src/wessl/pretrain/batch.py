@@ -1,6 +1,5 @@
 """From pictures on the device to the views, masks and drop-path draws of one step."""
 
-import math
 from dataclasses import replace
 
 import torch
@@ -67,7 +66,7 @@ def mask(indices: Tensor, config: Config, vit: ViT, step: int, images: Tensor) -
         return None
     p = vit.patch_size
     patches = (images.shape[2] // p) * (images.shape[3] // p)
-    kept = math.floor(patches * (1 - config.loss.mask) + 1e-9)  # 20 (1 - 0.9) is 2, not 1.99...
+    kept = config.loss.patches_kept(patches)
     if kept < 1:
         raise UserError(f"--loss.mask {config.loss.mask} leaves no patch of {patches}")
     count = len(images) // len(indices)

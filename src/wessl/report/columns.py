@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from wessl.report.markup import Markup, tag
 from wessl.report.story import State, part
 
 CHOSEN = ("strength_chosen", "neighbours_chosen", "selected_on")
@@ -22,6 +23,12 @@ APART = (
 def optimistic(result: State) -> bool:
     protocol = part(result, "protocol")
     return any("the test pictures" in str(protocol.get(key, "")) for key in CHOSEN)
+
+
+def head_row(columns: Iterable[str], too_good: bool = False) -> Markup:
+    """The names of columns; a mark on each whose numbers know test pictures."""
+    mark = tag("small", "too good") if too_good else None
+    return tag("tr", tag("th", ""), [tag("th", name, mark, scope="col") for name in columns])
 
 
 class Columns:

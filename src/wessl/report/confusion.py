@@ -7,6 +7,7 @@ from wessl.report.intervals import interval
 from wessl.report.markup import Markup, finite, join, number, percent, tag
 from wessl.report.matrices import as_array, matrix
 from wessl.report.story import State, Story, listed, part
+from wessl.report.words import too_good_words
 
 MOST_CLASSES = 60
 """More classes than this are not drawn as a matrix."""
@@ -17,11 +18,12 @@ def per_class(stories: Sequence[Story]) -> Markup | None:
     """Open for one run; for several, folded, and each run's folded in it."""
     blocks = []
     for story in stories:
-        own = [
-            _block(found, _column(found, result))
+        told = [
+            (found, result)
             for result in story.of_kind("evaluation")
             if listed(found := part(result, "per_class"), "classes")
         ]
+        own = [_block(found, _by(found, result, len(told) > 1)) for found, result in told]
         if own and len(stories) > 1:
             own = [tag("details", tag("summary", story.name), own, class_="part")]
         blocks += own
@@ -29,6 +31,16 @@ def per_class(stories: Sequence[Story]) -> Markup | None:
         return None
     title = tag("summary", "Class by class")
     return tag("details", title, blocks, open=len(stories) == 1, class_="part")
+
+
+def _by(found: State, result: State, several: bool) -> Markup | None:
+    """What was looked at, and on which pictures where there are several sets."""
+    name, test = _column(found, result), part(result, "test")
+    if name is None:
+        return None
+    where = (" on ", tag("code", str(test.get("location", "?")))) if several else None
+    good = f" ({too_good_words(test)})" if too_good_words(test) else None
+    return tag("p", f"By {name}", where, good, ".", class_="note")
 
 
 def _column(found: State, result: State) -> str | None:
@@ -39,8 +51,7 @@ def _column(found: State, result: State) -> str | None:
     return f"{name}{OPTIMISTIC * optimistic(part(own, str(name)))}" if name else None
 
 
-def _block(found: State, name: str | None) -> Markup:
-    note = tag("p", f"By {name}.", class_="note") if name else None
+def _block(found: State, note: Markup | None) -> Markup:
     classes = listed(found, "classes")
     names = [str(one.get("name", "?")) for one in classes]
     parts = [_hardest(classes), _confused(listed(found, "confused")), _matrix(found, names)]

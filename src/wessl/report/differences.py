@@ -1,5 +1,6 @@
 """Runs against the first of them: points more or less, and how sure that is."""
 
+from wessl.report.columns import head_row
 from wessl.report.markup import Markup, join, number, signed, tag
 from wessl.report.measured import Measured, Row, paired_error
 
@@ -28,7 +29,7 @@ def differences(measured: Measured) -> Markup | None:
             [_cell(row, base, column, measured) for column in shared])
         for row in others
     ]  # fmt: skip
-    head = tag("tr", tag("th", ""), [tag("th", c, scope="col") for c in shared])
+    head = head_row(shared, bool(measured.too_good))
     caption = tag("caption", "Points more than ", tag("b", base.name))
     inside = tag("table", caption, tag("thead", head), tag("tbody", body), class_="numbers scores")
     return join([tag("div", inside, class_="scroll"), _note(measured, base, others, shared)])

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from wessl.report.collect import collect
 from wessl.report.markup import finite, percent, signed
-from wessl.report.measured import Measured, Row, collect, paired_error
+from wessl.report.measured import Measured, Row, paired_error
 from wessl.report.seeds import Method, gain, methods
 from wessl.report.story import Story, part
 from wessl.report.words import count
@@ -19,8 +20,12 @@ def finding_words(stories: Sequence[Story]) -> str:
         more = len(story.troubles) - 1
         rest = f" {count(more, 'other finding')} below." if more else ""
         return f"Something is wrong: {story.troubles[-1].words}{rest}"
-    sentences = [progress_words(story), knn_words(story) or loss_words(story), test_words(story)]
-    return " ".join(filter(None, sentences)) or "This run has recorded nothing yet."
+    tested = test_words(story)
+    learnt = knn_words(story) or loss_words(story, bool(tested))
+    return (
+        " ".join(filter(None, [progress_words(story), learnt, tested]))
+        or "This run has recorded nothing yet."
+    )
 
 
 def progress_words(story: Story) -> str:
@@ -55,16 +60,15 @@ def knn_points(story: Story) -> list[tuple[float, float]]:
     return [(x, y) for x, y in points if x is not None and y is not None]
 
 
-def loss_words(story: Story) -> str:
+def loss_words(story: Story, tested: bool) -> str:
     losses = [loss for row in story.rows if (loss := finite(row.get("loss"))) is not None]
     if not losses:
         return ""
     codes = finite(story.rows[-1].get("codes"))
     scale = f" (uniform guessing: {math.log(codes):.2f})" if codes and codes > 1 else ""
-    return (
-        f"The loss went from {losses[0]:.2f} to {losses[-1]:.2f}{scale}; without labels nothing "
-        "here says yet how good the features are."
-    )
+    unknown = "; without labels nothing here says yet how good the features are"
+    words = f"The loss went from {losses[0]:.2f} to {losses[-1]:.2f}{scale}"
+    return f"{words}{unknown * (not tested)}."
 
 
 def test_words(story: Story) -> str:
@@ -79,12 +83,24 @@ def test_words(story: Story) -> str:
         others = {names[r]: a for r, a in accuracies.items() if r in names and a is not None}
         against = " and ".join(f"{percent(a)} for {name}" for name, a in others.items())
         beaten = [name for name, a in others.items() if own <= a]
+        verdicts = [f"not better than {' or '.join(beaten)}"] if beaten else []
+        verdicts += guessing_words(measured)
+        good = f" ({measured.too_good})" if measured.too_good else ""
         return (
-            f"{measured.main} accuracy on {place(measured, len(every))} is {percent(own)}"
+            f"{measured.main} accuracy on {place(measured, len(every))} is {percent(own)}{good}"
             + (f", against {against}" if against else "")
-            + (f": not better than {' or '.join(beaten)}." if beaten else ".")
+            + (f": {' and '.join(verdicts)}." if verdicts else ".")
         )
     return ""
+
+
+def guessing_words(measured: Measured) -> list[str]:
+    """That all runs may as well guess, if so."""
+    guessed = [measured.guessed(row, measured.main) for row in measured.runs]
+    if not guessed or not all(guessed):
+        return []
+    classes = count(measured.train.get("classes"), "class", "classes")
+    return [f"not surely better than guessing ({percent(measured.chance)} with {classes})"]
 
 
 def compared_words(stories: Sequence[Story]) -> str:
@@ -97,7 +113,10 @@ def compared_words(stories: Sequence[Story]) -> str:
         ]
         if len(scores) == len(stories):
             words = best_method(measured, methods(measured, stories), len(every))
-            return (words or best_run(measured, scores, len(every))) + warning
+            words = words or best_run(measured, scores, len(every))
+            also = [measured.too_good] if measured.too_good else []
+            also += [f"all are {one}" for one in guessing_words(measured)]
+            return words + "".join(f" {one[0].upper()}{one[1:]}." for one in also) + warning
     ends = [(points[-1][1], s.name) for s in stories if (points := knn_points(s))]
     learnt = {part(story.header, "data").get("digest") for story in stories}
     if len(ends) == len(stories) and len(learnt) == 1:

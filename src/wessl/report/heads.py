@@ -80,13 +80,14 @@ def _of_run(found: State) -> list[Any]:
         legend=True,
     )
     pairs = matrix(found.get("scores"), "Diversity of each pair", "head #", "head #",
-                   "0 copies, 1 nothing in common")  # fmt: skip
+                   "0 copies, 1 nothing in common", numbered=True)  # fmt: skip
     information = matrix(
         found.get("adjusted_information"),
         "Information shared",
         "head #",
         "head #",
         "0 chance, 1 the same groups",
+        numbered=True,
     )
     compared = found.get("score") is not None
     shown = listed(found, "shown")

@@ -15,6 +15,10 @@ Array = np.ndarray[Any, Any]
 RAMP = ["#f7f7f2", "#dbe3e6", "#a9c1d4", "#6d9abf", "#3b6fa0", "#1f4470", "#0d1f3c"]
 """Light to dark in one hue: its order survives every colour blindness, and grey print."""
 LEVELS = 255
+LABELLED = 20
+"""Rows and columns of larger matrices have no room for their names."""
+LONG = 2
+"""Names of columns with more letters stand upright."""
 
 
 def png(levels_rc: Array, colours: Sequence[str] = RAMP) -> str:
@@ -54,11 +58,13 @@ def matrix(
     column: str,
     note: str = "",
     names: Sequence[str] | None = None,
+    numbered: bool = False,
     limits: tuple[float, float] = (0.0, 1.0),
 ) -> Markup | None:
     """A figure, or None when the values are no matrix; numbers are kept to a 255th of the limits.
 
-    ``row`` and ``column`` say what one is, with ``#`` for its number or name.
+    ``row`` and ``column`` say what one is, with ``#`` for its number or name. ``names`` are those
+    of rows and columns alike; without them only ``numbered`` ones are written beside the picture.
     """
     array = as_array(values)
     if array is None:
@@ -85,4 +91,24 @@ def matrix(
     tip = tag("div", class_="tip", hidden=True, aria_live="polite")
     table = tag("details", tag("summary", "Table"), tag("div", class_="scroll"), class_="data")
     caption = tag("figcaption", tag("b", title), " ", tag("span", note) if note else None)
-    return tag("figure", caption, tag("div", image, tip, class_="plot"), table, class_="matrix")
+    plot = tag("div", image, tip, class_="plot")
+    known = names or ([str(i) for i in range(max(rows, columns))] if numbered else None)
+    if known and max(rows, columns) <= LABELLED:
+        plot = _labelled(plot, known[:rows], known[:columns])
+    return tag("figure", caption, plot, scale(low, high), table, class_="matrix")
+
+
+def _labelled(plot: Markup, rows: Sequence[str], columns: Sequence[str]) -> Markup:
+    """Names beside rows and beneath columns; the picture tells them itself, by keys and pointer."""
+    upright = max(map(len, columns)) > LONG
+    beside = tag("div", [tag("span", name, title=name) for name in rows], class_="beside")
+    kind = "beneath upright" if upright else "beneath"
+    beneath = tag("div", [tag("span", name, title=name) for name in columns], class_=kind)
+    return tag("div", beside, plot, beneath, class_="labelled")
+
+
+def scale(low: float, high: float) -> Markup:
+    """What light and dark stand for."""
+    ramp = f"background: linear-gradient(to right, {', '.join(RAMP)})"
+    words = [tag("span", f"{low:g}"), tag("i", style=ramp), tag("span", f"{high:g}")]
+    return tag("div", words, class_="scale", aria_hidden="true")

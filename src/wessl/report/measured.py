@@ -1,14 +1,12 @@
-"""Evaluations of several runs brought together, so that only like is compared with like."""
+"""Numbers measured on the same pictures, and what may be said of them."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from wessl.report.columns import Columns
+from wessl.report.intervals import ends_of
 from wessl.report.markup import finite
-from wessl.report.repeats import groups
-from wessl.report.story import State, Story, listed, numbers, part, tested
+from wessl.report.story import State, numbers, part
+from wessl.report.words import too_good_words
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,21 @@ class Measured:
                 return low, high
         return None
 
+    def surely_best(self, column: str) -> Row | None:
+        """The best row, if no other may be as good: by the paired gain, else by both intervals."""
+        scores = [(a, row) for row in self.rows if (a := row.accuracy(column)) is not None]
+        if len(scores) < 2:
+            return None
+        first = max(scores, key=lambda pair: pair[0])[1]
+        others = [row for _, row in scores if row is not first]
+        return first if all(self._surely(first, other, column) for other in others) else None
+
+    def _surely(self, row: Row, base: Row, column: str) -> bool:
+        if gain := self.gain(row, base, column):
+            return gain[0] > 0
+        ours, theirs = ends_of(row.of(column)), ends_of(base.of(column))
+        return ours is not None and theirs is not None and ours[0] > theirs[1]
+
     @property
     def main(self) -> str:
         """The column to speak of: of those that all runs have the first, with the fewest labels."""
@@ -68,127 +81,30 @@ class Measured:
         return (shared or self.columns or [""])[0]
 
     @property
+    def too_good(self) -> str:
+        """In words, for wherever a number stands: how many test pictures had been seen labelled."""
+        return too_good_words(self.test)
+
+    @property
+    def chance(self) -> float | None:
+        """What guessing gives, as far as the number of classes is known."""
+        classes = finite(self.train.get("classes"))
+        return 1 / classes if classes else None
+
+    def guessed(self, row: Row, column: str) -> bool:
+        """Whether a number is not surely better than guessing."""
+        low = (ends_of(row.of(column)) or (row.accuracy(column),))[0]
+        return low is not None and self.chance is not None and low <= self.chance
+
+    @property
     def runs(self) -> list[Row]:
         return [row for row in self.rows if row.role == "run"]
-
-
-def collect(stories: Sequence[Story]) -> list[Measured]:
-    """Evaluations grouped by their pictures: only such numbers may stand in one table.
-
-    The one with the most test pictures comes first: its numbers are the surest.
-    """
-    alike: dict[str, list[tuple[int, State]]] = {}
-    for i, story in enumerate(stories):
-        for result in story.of_kind("evaluation"):
-            places = [part(result, side) for side in ("train", "test")]
-            key = repr([place.get("digest") or place.get("location") for place in places])
-            alike.setdefault(key, []).append((i, result))
-    most = sorted(alike.values(), key=lambda results: -tested(results[0][1]))
-    return [_measured(results, stories) for results in most]
-
-
-def _measured(results: Sequence[tuple[int, State]], stories: Sequence[Story]) -> Measured:
-    called = Columns(part(row, "results") for _, one in results for row in listed(one, "rows"))
-    columns: dict[str, dict[str, None]] = {}
-    rows: list[Row] = []
-    gains, notes = [], []
-    for i, result in results:
-        named = result.get("columns")
-        given = [_row(row, i, stories) for row in listed(result, "rows")]
-        for name in map(str, named) if isinstance(named, list) else ():
-            own = [called.of(name, row.of(name)) for row in given if name in row.results]
-            columns.setdefault(name, {}).update(dict.fromkeys(own or [name]))
-        for row in given:
-            _add(rows, replace(row, results=called.renamed(row.results)), stories[i])
-        own_results = next((row.results for row in given if row.role == "run"), {})
-        gains += [(i, _gains(one, own_results, called)) for one in listed(result, "differences")]
-        notes += _texts(result.get("notes"))
-    first = results[0][1]
-    sides = part(first, "train"), part(first, "test")
-    beside = [column for variants in columns.values() for column in variants]
-    kept = list(dict.fromkeys(notes))
-    return Measured(*sides, beside, _distinct(rows), gains, kept, called.differ)
-
-
-def _gains(kept: State, base: State, called: Columns) -> State:
-    """A gain was measured as the number of the run that keeps it was."""
-    found = part(kept, "results")
-    return kept | dict(results={called.of(n, part(base, n)): gain for n, gain in found.items()})
-
-
-def _texts(values: Any) -> list[str]:
-    return [one for one in values if isinstance(one, str)] if isinstance(values, list) else []
-
-
-def _add(rows: list[Row], row: Row, story: Story) -> None:
-    """Raw pixels are the same for every run: one line, though each knows other columns of it."""
-    if row.run is not None:
-        rows.append(row)
-        return
-    for i, old in enumerate(rows):
-        if old.run is None and old.name == row.name and _agree(old, row):
-            rows[i] = replace(old, results=row.results | old.results)
-            return
-    if any(row.name == old.name for old in rows):
-        row = replace(row, name=f"{row.name} ({story.name})")
-    rows.append(row)
-
-
-def _agree(a: Row, b: Row) -> bool:
-    both = a.results.keys() & b.results.keys()
-    facts = ("accuracy", "protocol")
-    return a.weights == b.weights and all(
-        [a.of(column).get(fact) for fact in facts] == [b.of(column).get(fact) for fact in facts]
-        for column in both
-    )
-
-
-def _distinct(rows: list[Row]) -> list[Row]:
-    """Runs first; other weights that are a run's own would say everything twice."""
-    known = {row.weights for row in rows if row.role == "run"} - {None}
-    others = [row for row in rows if row.role != "run" and row.weights not in known]
-    return [row for row in rows if row.role == "run"] + others
-
-
-def _row(given: State, i: int, stories: Sequence[Story]) -> Row:
-    name, role = str(given.get("name", "?")), str(given.get("role"))
-    weights = _text(given.get("weights"))
-    if role != "run":
-        return Row(name, role, part(given, "results"), weights=weights)
-    name = stories[i].name if len(stories) > 1 else name
-    return Row(name, role, part(given, "results"), i, groups(stories)[i], weights)
-
-
-def _text(weights: Any) -> str | None:
-    return weights if isinstance(weights, str) else None
 
 
 def _still(found: State, one: Row, other: Row, column: str) -> bool:
     """Whether a difference is that of the numbers that stand here: either may be newer."""
     a, b, gain = one.accuracy(column), other.accuracy(column), finite(found.get("difference"))
     return None not in (a, b, gain) and abs((a or 0) - (b or 0) - (gain or 0)) < 1e-9
-
-
-def transferred(stories: Sequence[Story]) -> list[Measured]:
-    """Accuracies on other datasets, a column each, in at most one table."""
-    every = [result for story in stories for result in story.of_kind("transfer")]
-    sides = (side for one in every for side in (one, *listed(one, "others")))
-    called = Columns(part(side, "results") for side in sides)
-    rows: list[Row] = []
-    gains, notes = [], list[str]()
-    for i, (story, colour) in enumerate(zip(stories, groups(stories), strict=True)):
-        for result in story.of_kind("transfer"):
-            own, weights = part(result, "results"), _text(result.get("weights"))
-            rows.append(Row(story.name, "run", called.renamed(own), i, colour, weights))
-            gains += [(i, _gains(one, own, called)) for one in listed(result, "differences")]
-            notes += _texts(result.get("notes"))
-            for other in listed(result, "others"):
-                row = _row(other, i, stories)
-                _add(rows, replace(row, results=called.renamed(row.results)), story)
-    columns = list(dict.fromkeys(column for row in rows for column in row.results))
-    kept = list(dict.fromkeys(notes))
-    found = Measured({}, {}, columns, _distinct(rows), gains, kept, called.differ)
-    return [found] if columns else []
 
 
 def paired_error(a: State, b: State) -> float | None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
+from wessl.report.collect import collect
 from wessl.report.curves import training
 from wessl.report.finding import finding_words, knn_points
 from wessl.report.galleries import attention, neighbours
 from wessl.report.heads import heads
 from wessl.report.markup import Markup, finite, join, number, percent, tag
-from wessl.report.measured import collect
 from wessl.report.record import differing, health, made
 from wessl.report.repeats import groups, method_names
 from wessl.report.scores import accuracy
@@ -40,7 +40,7 @@ def page(stories: Sequence[Story]) -> str:
         Section("made", "How it was made", made(stories)),
     ]
     shown = [section for section in sections if section.inside]
-    title = stories[0].name if len(stories) == 1 else f"{len(stories)} runs compared"
+    title = f"Run {stories[0].name}" if len(stories) == 1 else f"{len(stories)} runs compared"
     body = tag(
         "body",
         tag("header", tag("p", "wessl report", class_="kicker"), tag("h1", title),
@@ -112,6 +112,7 @@ def key_figures(stories: Sequence[Story]) -> Markup | None:
     every = collect(stories)
     for measured in every[:1]:
         where = f" on {measured.test.get('location', '?')}" if len(every) > 1 else ""
+        where += f" ({measured.too_good})" if measured.too_good else ""
         figures += [
             (f"{measured.main} accuracy{where}", percent(row.accuracy(measured.main)))
             for row in measured.runs

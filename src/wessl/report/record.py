@@ -1,10 +1,12 @@
 """How it was made: health, automatic choices, commands, settings and versions."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from wessl.report.markup import MISSING, Markup, command, join, tag
+from wessl.report.collect import collect
+from wessl.report.markup import MISSING, Markup, command, join, number, percent, tag
+from wessl.report.repeats import groups, method_names
 from wessl.report.story import State, Story, listed, part
 from wessl.report.words import count
 
@@ -16,24 +18,44 @@ CHECKED = (
 
 def health(stories: Sequence[Story]) -> Markup:
     several = len(stories) > 1
-    items = []
+    items, warned = [], set()
     for story in stories:
         name = tag("b", f"{story.name}: ") if several else None
         for finding in story.findings:
             over = " It passed later." if finding.over else ""
             kind = "passed" if finding.over else "trouble"
             items.append(tag("li", name, finding.words, over, class_=kind))
-        items += [
-            tag("li", name, f"Result not shown: {w}", class_="trouble") for w in story.unreadable
+        said = [
+            *(f"Result not shown: {words}" for words in story.unreadable),
+            *(f"The start warned: {words}." for words in story.warnings),
+            *guessing(story),
         ]
+        items += [tag("li", name, words, class_="trouble") for words in said]
+        warned |= {story.name} if said else set()
     clean = [story for story in stories if not story.findings]
     words = None
     if clean:
         names = f" in {', '.join(s.name for s in clean)}" if len(clean) < len(stories) else ""
         short = all(len(story.rows) < 3 for story in clean)
         caution = " (hardly enough rows to tell)" if short else ""
-        words = tag("p", f"Nothing suspicious was found{names}{caution}. Looked for: {CHECKED}.")
+        other = "else " if warned & {story.name for story in clean} else ""
+        words = tag(
+            "p", f"Nothing {other}suspicious was found{names}{caution}. Looked for: {CHECKED}."
+        )
     return join([tag("ul", items, class_="health") if items else None, words])
+
+
+def guessing(story: Story) -> Iterator[str]:
+    """Of the leading evaluation, if no number of it is surely better than guessing."""
+    for measured in collect([story])[:1]:
+        shown = [(row, c) for row in measured.runs for c in measured.columns if c in row.results]
+        if shown and all(measured.guessed(row, column) for row, column in shown):
+            chance = f"{percent(measured.chance)} with {number(measured.train.get('classes'), 0)}"
+            yield (
+                f"No accuracy on {measured.test.get('location', 'the test pictures')} is surely "
+                f"better than guessing, {chance} classes: it has learnt little; train longer, or "
+                "on more pictures."
+            )
 
 
 def choices(stories: Sequence[Story]) -> Markup | None:
@@ -80,22 +102,35 @@ def made(stories: Sequence[Story]) -> Markup:
 
 
 def differing(stories: Sequence[Story]) -> Markup | None:
-    """The settings in which runs differ: what a comparison is about."""
+    """The settings in which runs differ: what a comparison is about. Of several methods a column
+    each, and the seeds only where they are not the same for all."""
     flat = [_flat(story.config) for story in stories]
-    names = dict.fromkeys(name for one in flat for name in one)
+    found, called = groups(stories), list(method_names(stories).values())
+    if len(called) == 1:
+        found, called = list(range(len(stories))), [story.name for story in stories]
+    columns: dict[int, list[State]] = {}
+    for method, one in zip(found, flat, strict=True):
+        columns.setdefault(method, []).append(one)
+    values = {
+        name: [_values(same, name) for same in columns.values()]
+        for name in dict.fromkeys(name for one in flat for name in one)
+    }
     rows = [
-        tag("tr", tag("th", tag("code", name), scope="row"),
-            [tag("td", _value(one.get(name))) for one in flat])
-        for name in names
-        if len({_value(one.get(name)) for one in flat}) > 1
-    ]  # fmt: skip
+        tag("tr", tag("th", tag("code", name), scope="row"), [tag("td", one) for one in every])
+        for name, every in values.items()
+        if len(set(every)) > 1
+    ]
     if not rows:
         return tag("p", "All settings are the same.")
-    head = tag("tr", tag("th", ""), [tag("th", s.name, scope="col") for s in stories])
+    head = tag("tr", tag("th", ""), [tag("th", name, scope="col") for name in called])
     table = tag("table", tag("thead", head), tag("tbody", rows), class_="plain")
     title = tag("summary", f"{count(len(rows), 'setting')} differ{'s' * (len(rows) == 1)}")
     inside = tag("div", table, class_="scroll")
     return tag("details", title, inside, class_="part", open=len(rows) <= 12)
+
+
+def _values(same: Sequence[State], name: str) -> str:
+    return ", ".join(dict.fromkeys(_value(one.get(name)) for one in same))
 
 
 def _flat(config: State, prefix: str = "") -> State:

@@ -6,16 +6,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wessl.report.charts import look
-from wessl.report.columns import APART, MEANING, OPTIMISTIC
+from wessl.report.collect import collect, transferred
+from wessl.report.columns import APART, MEANING, OPTIMISTIC, head_row
 from wessl.report.confusion import per_class
 from wessl.report.differences import differences
 from wessl.report.intervals import ends_of, interval
 from wessl.report.markup import Markup, absent, finite, join, number, tag
-from wessl.report.measured import Measured, Row, collect, transferred
+from wessl.report.measured import Measured, Row
 from wessl.report.seeds import methods, over_seeds
 from wessl.report.story import State, Story, part
 from wessl.report.words import count
 
+MEANT = (
+    "Accuracy in %; beneath each, its 95 % interval over other labels and other test pictures; "
+    "where all labels are used, as in k-NN, over test pictures alone. Bold is what is surely the "
+    "best of its column."
+)
 ELSEWHERE = (
     "Logistic regression on all labels of each dataset, in %; beneath each, its 95 % interval over "
     "other test pictures."
@@ -26,9 +32,9 @@ def accuracy(stories: Sequence[Story]) -> Markup:
     measured = collect(stories)
     without = [s for s in stories if not s.of_kind("evaluation")]
     parts: list[Any] = []
-    for one in measured:
+    for at, one in enumerate(measured):
         repeated = methods(one, stories)
-        singly = join([table(one), differences(one)])
+        singly = join([tag("p", MEANT) if at == 0 else None, table(one), differences(one)])
         if repeated:
             title = tag("summary", "Run by run")
             singly = tag("details", title, singly, class_="part")
@@ -51,12 +57,7 @@ def accuracy(stories: Sequence[Story]) -> Markup:
 
 def places(measured: Measured) -> Markup:
     (train, labels), (test, tested) = map(_place, (measured.train, measured.test))
-    meaning = (
-        "Accuracy in %; beneath each, its 95 % interval over other labels and other test pictures; "
-        "where all labels are used, as in k-NN, over test pictures alone."
-    )
-    where = ("Labels from ", train, f" ({labels}), tested on ", test, f" ({tested}). ")
-    return tag("p", where, meaning)
+    return tag("p", "Labels from ", train, f" ({labels}), tested on ", test, f" ({tested}).")
 
 
 def elsewhere(measured: Measured) -> str:
@@ -103,25 +104,25 @@ def table(measured: Measured) -> Markup:
         )
         for row in measured.rows
     ]
-    head = tag("tr", tag("th", ""), [tag("th", c, scope="col") for c in measured.columns])
+    head = head_row(measured.columns, bool(measured.too_good))
     inside = tag("table", tag("thead", head), tag("tbody", body), class_="numbers scores")
     return tag("div", inside, class_="scroll")
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From the lowest end of a column's intervals to the highest, and its best accuracy."""
+    """From the lowest end of a column's intervals to the highest, and the best row, if sure."""
 
     low: float
     high: float
-    best: float | None
+    best: Row | None
 
     @classmethod
     def of(cls, measured: Measured, column: str) -> "Scale":
         values = [a for row in measured.rows if (a := row.accuracy(column)) is not None]
         ends = [end for row in measured.rows for end in ends_of(row.of(column)) or ()]
         all_of_it = [*values, *ends] or [0.0]
-        return cls(min(all_of_it), max(all_of_it), max(values, default=None))
+        return cls(min(all_of_it), max(all_of_it), measured.surely_best(column))
 
     def place(self, value: float, width: float) -> str:
         return f"{4 + (width - 8) * (value - self.low) / ((self.high - self.low) or 1.0):.1f}"
@@ -132,7 +133,7 @@ def _cell(row: Row, column: str, scale: Scale) -> Markup:
     if value is None:
         return tag("td", number(None))
     words, ends = number(100 * value, 1), ends_of(result)
-    inner = tag("b", words) if value == scale.best else words
+    inner = tag("b", words) if row is scale.best else words
     return tag("td", inner, interval(result), whisker(value, ends, scale, row) if ends else None)
 
 

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from wessl.report.columns import head_row
 from wessl.report.markup import Markup, number, signed, tag
 from wessl.report.measured import Measured, Row
 from wessl.report.repeats import method_names, seed_of
@@ -81,9 +82,9 @@ def over_seeds(measured: Measured, found: Sequence[Method]) -> Markup | None:
         )
         for method in found[1:]
     ]
-    head = tag("tr", tag("th", ""), [tag("th", c, scope="col") for c in measured.columns])
+    head = head_row(measured.columns, bool(measured.too_good))
     body = tag("tbody", rows, gains)
-    caption = tag("caption", "Mean over seeds, ± its standard error over them")
+    caption = tag("caption", "Mean accuracy in % over seeds, ± its standard error over the seeds")
     table = tag("table", caption, tag("thead", head), body, class_="numbers scores")
     return tag("div", table, class_="scroll")
 

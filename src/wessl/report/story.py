@@ -17,6 +17,7 @@ PICTURED = 4
 """Pictures of so many runs go into one page; the others' are in their own reports."""
 
 HEALTH = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  health: (.*)$", re.M)
+WARNING = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  warning: (.*)$", re.M)
 OVER = re.compile(r"([\w-]+) is over")
 KINDS = {
     "one-code": re.compile(r"collapse: "),
@@ -48,6 +49,8 @@ class Story:
     """The rows of metrics that have a loss, in order."""
     probes: list[State]
     findings: list[Finding]
+    warnings: list[str]
+    """What the last start of the run warned of."""
     results: list[State]
     unreadable: list[str]
     """Results that are there but cannot be read, each with the reason."""
@@ -118,13 +121,15 @@ def _read(folder: Path, name: str) -> Story:
         raise UserError(f"{folder / 'config.json'} does not describe a run; give a run folder")
     metrics = [row for row in run.read_metrics() if finite(row.get("step")) is not None]
     results, unreadable = _results(run)
+    log = _log(folder)
     return Story(
         name=name,
         path=folder,
         header=header,
         rows=[row for row in metrics if "loss" in row],
         probes=[row for row in metrics if isinstance(row.get("probe"), dict)],
-        findings=findings(_log(folder)),
+        findings=findings(log),
+        warnings=warnings(log),
         results=results,
         unreadable=unreadable,
         finished=(folder / "encoder.safetensors").exists(),
@@ -151,8 +156,14 @@ def findings(log: str) -> list[Finding]:
     return found
 
 
+def warnings(log: str) -> list[str]:
+    """Those of the last start, which ends by saying what the disk holds, and of all after it."""
+    *_, before, since = ["", *log.split("  disk: ")]
+    return list(dict.fromkeys(WARNING.findall(before) + WARNING.findall(since)))
+
+
 def _results(run: Run) -> tuple[list[State], list[str]]:
-    """Evaluations by their number of test pictures, of equals the newest first; others by name."""
+    """The newest evaluation first, but those that knew test pictures last; others by name."""
     results, unreadable = [], []
     for path in sorted(run.results.glob("*.json")):
         try:
@@ -161,14 +172,16 @@ def _results(run: Run) -> tuple[list[State], list[str]]:
             unreadable.append(f"{path.name}: {error}")
             continue
         if isinstance(value, dict):
-            order = (-tested(value), -written) if value.get("kind") == "evaluation" else (0.0, 0.0)
+            order = (
+                (known(value) > 0, -written) if value.get("kind") == "evaluation" else (False, 0.0)
+            )
             results.append((order, value))
     return [value for _, value in sorted(results, key=lambda pair: pair[0])], unreadable
 
 
-def tested(evaluation: State) -> float:
-    """On how many pictures, as far as is known."""
-    return finite(part(evaluation, "test").get("pictures")) or 0.0
+def known(evaluation: State) -> float:
+    """How many of its test pictures were among its labelled ones: too good is what it found."""
+    return finite(part(evaluation, "test").get("in_train")) or 0.0
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:

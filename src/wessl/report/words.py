@@ -32,6 +32,19 @@ def count(n: Any, one: str, many: str | None = None) -> str:
     return f"{known:,.0f} {one if known == 1 else many or one + 's'}"
 
 
+def too_good_words(test: State) -> str:
+    """For wherever a number stands: how many of its test pictures had been seen labelled.
+
+    >>> too_good_words(dict(pictures=240, in_train=3)), too_good_words(dict(pictures=240))
+    ('too good: 3 of 240 test pictures are among the labelled ones', '')
+    """
+    known, every = finite(test.get("in_train")) or 0.0, test.get("pictures")
+    if not known:
+        return ""
+    which = "all" if known == finite(every) else f"{number(known, 0)} of {number(every, 0)}"
+    return f"too good: {which} test pictures are among the labelled ones"
+
+
 def time_words(seconds: float | None) -> str:
     """
     >>> time_words(45), time_words(600), time_words(9000)

@@ -75,6 +75,9 @@ class Planned:
 
     asked: Asked
     items: list[Item]
+    """The cells asked for."""
+    every: list[Item]
+    """All cells the study has."""
     columns: tuple[Column, ...]
     facts: DataFacts
     digests: tuple[str, str | None]
@@ -83,6 +86,12 @@ class Planned:
     settings: Settings
     measuring: Measuring | None
     """What that takes; None where training itself is measured."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether every run has a process of its own: time and memory are measured in one, and one
+        that has compiled several models refuses to compile more."""
+        return self.facts.device == "cuda" or self.asked.study.kind == "overhead"
 
     @property
     def runs(self) -> Path:
@@ -135,7 +144,7 @@ def make_items(asked: Asked, facts: DataFacts, device: torch.device, data: str) 
         checks.check(config, Options(), facts.pictures)
         name = cell.name.format(m=config.heads.count, c=config.heads.codes)
         items.append(Item(cell, name, config, make_key(config, data, timed)))
-    return chosen(items, asked.only)
+    return items
 
 
 def chosen(items: list[Item], only: tuple[str, ...]) -> list[Item]:

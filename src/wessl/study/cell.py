@@ -18,6 +18,19 @@ class Share:
 
     of: float
 
+    def settle(self, chosen: int) -> int:
+        return max(2, round(chosen * self.of))
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """The value the size has chosen, or this one where that is less."""
+
+    least: int
+
+    def settle(self, chosen: int) -> int:
+        return max(self.least, chosen)
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -91,6 +104,7 @@ class Study:
     best_of: Mapping[str, Row] = field(default_factory=dict)
     """The paper's numbers of a series as a whole: those of its best cell."""
     notes: tuple[str, ...] = ()
+    """Below its table; ``{b}`` and ``{c}`` stand for the batch and the codes of its first cell."""
 
 
 def refuse_strangers(only: Sequence[str], names: Sequence[str]) -> None:

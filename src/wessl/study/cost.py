@@ -15,8 +15,9 @@ BYTES_PER_PARAMETER = 16
 MEASURE_SECONDS = {"cuda": 5.0, "cpu": 0.4}
 """Of a run's measuring and its page however small it is; measured on the CPU, supposed else."""
 PROTOCOL_SECONDS = 0.1
-WORKER_SECONDS = 3.0
-"""Until the worker processes have started, side by side; measured, mostly PyTorch's import."""
+WORKER_SECONDS = {"cuda": 12.0, "cpu": 4.7}
+"""Of a worker process besides its runs, mostly PyTorch's import; measured, with its end and what a
+first run does once on the CPU, until a first step that is not compiled on the GPU."""
 PASSES = 25
 """Over its labels, that a logistic regression takes; measured with 10 to 100 classes."""
 STRENGTHS, FOLDS, RATES = 11, 5, 6
@@ -93,17 +94,19 @@ def total(
     measuring: Measuring | None,
     devices: int | None = None,
     compiled: bool = True,
+    fresh: bool = False,
 ) -> tuple[float, float]:
     """Seconds with so many runs at a time on idle devices (a core each, unless said), and bytes.
 
-    Without ``measuring``, of training alone. Where other programs share the cores it takes as much
-    longer as they take of them.
+    Without ``measuring``, of training alone; ``fresh`` where every run has a process of its own.
+    Where other programs share the cores it takes as much longer as they take of them.
     """
-    known = list(configs)
+    known, start = list(configs), WORKER_SECONDS[facts.device]
     work = sum(seconds(config, facts, compiled) for config in known)
     if measuring is not None:
         work += sum(measuring.seconds(config, facts) for config in known)
-    side_by_side = work / max(1, min(slots, len(known)))
+    rounds = math.ceil(len(known) / slots)
+    side_by_side = rounds * (work / max(1, len(known)) + start * fresh)
     busy = sum(busy_seconds(config, facts) for config in known)
     size = sum(BYTES_PER_PARAMETER * parameters(config) for config in known)
-    return WORKER_SECONDS + max(side_by_side, busy / (devices or slots)), size
+    return start * (not fresh) + max(side_by_side, busy / (devices or slots)), size

@@ -8,10 +8,12 @@ from typing import Any
 
 from wessl.config import WEIGHTINGS
 from wessl.study import paper
-from wessl.study.cell import Cell, Share, Size
+from wessl.study.cell import AtLeast, Cell, Share, Size
 
 ONE = {"heads.count": 1}
-WIDE = ONE | {"heads.hidden_dim": 2048}
+HIDDEN = AtLeast(2)
+"""Layers of a head that has a width: a linear one, as for drawings, has none."""
+WIDE = ONE | {"heads.depth": HIDDEN, "heads.hidden_dim": 2048}
 """The head of original DINO and MSN, in which the anti-collapse techniques were compared."""
 
 

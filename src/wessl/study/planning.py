@@ -12,14 +12,27 @@ from wessl.data.transfer_sets import TransferSet, open_transfer_set
 from wessl.errors import UserError
 from wessl.evaluate.protocol import HELD_OUT
 from wessl.evaluate.settings import Settings
-from wessl.study.asked import Asked, Planned, make_items
+from wessl.study.asked import Asked, Planned, chosen, make_items
 from wessl.study.columns import columns
 from wessl.study.cost import Measuring
 from wessl.study.data import digest, open_labelled, refuse_other_classes
 
+USELESS = {
+    "overhead": (
+        ("protocols", "epochs", "draws"),
+        "measures time and memory of a fixed number of steps",
+    ),
+    "transfer": (
+        ("protocols",),
+        "measures logistic regression on the datasets of --transfer",
+    ),
+}
+"""What a kind of study has no use for, and what it does instead."""
+
 
 def plan_study(asked: Asked) -> Planned:
     """Opens the pictures and tries every config."""
+    refuse_useless(asked)
     cache = asked.options.get("cache")
     device = plan.find_device(asked.options.get("device", "auto"))
     source = open_labelled(asked.data.train, "--train", cache)
@@ -35,9 +48,11 @@ def plan_study(asked: Asked) -> Planned:
     digests = digest(source), None if tested is None else digest(tested)
     measured = json.dumps([digests, dataclasses.asdict(settings)], sort_keys=True)
     others = transfer_sets(asked, source.channels)
+    every = make_items(asked, facts, device, digests[0])
     return Planned(
         asked,
-        make_items(asked, facts, device, digests[0]),
+        chosen(every, asked.only),
+        every,
         columns(kind, protocols, [other.name for other in others]),
         facts,
         digests,
@@ -45,6 +60,16 @@ def plan_study(asked: Asked) -> Planned:
         settings,
         None if kind == "overhead" else what_is_measured(asked, protocols, source, tested, others),
     )
+
+
+def refuse_useless(asked: Asked) -> None:
+    """Flags that would change nothing."""
+    names, instead = USELESS.get(asked.study.kind, ((), ""))
+    given = [f"--{name}" for name in names if getattr(asked, name)]
+    if given:
+        raise UserError(
+            f"{' and '.join(given)} would change nothing: the study {asked.study.name} {instead}"
+        )
 
 
 def what_is_measured(

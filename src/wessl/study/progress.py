@@ -70,7 +70,13 @@ def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
         configs = [item.config for item, _ in work.todo.values()]
         compiled = asked.options.get("compile") != "off"
         seconds, size = cost.total(
-            configs, planned.facts, len(slots), planned.measuring, devices, compiled
+            configs,
+            planned.facts,
+            len(slots),
+            planned.measuring,
+            devices,
+            compiled,
+            planned.fresh,
         )
         what = "training" if planned.measuring is None else "training and measuring"
         disk = "" if asked.slim else f"; {gigabytes(size)} on disk"

@@ -4,6 +4,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,11 +13,11 @@ from wessl.evaluate.spelling import settle_all
 from wessl.files import write_json, write_whole
 from wessl.report.words import count
 from wessl.study import terminal
-from wessl.study.asked import Asked, Planned
+from wessl.study.asked import Asked, Item, Planned
 from wessl.study.data import find_data
 from wessl.study.figure import draw
 from wessl.study.planning import plan_study
-from wessl.study.progress import Progress, Say, Work, announce
+from wessl.study.progress import Progress, Say, Work, announce, finished
 from wessl.study.runner import Runner, Slot
 from wessl.study.sizes import SIZES
 from wessl.study.slots import make_slots
@@ -86,7 +87,7 @@ def answer(asked: Asked, slots: list[Slot], retry: bool, quiet: bool) -> State:
     """Plan, runs, table, figure."""
     planned = plan_study(asked)
     carry_out(planned, slots, retry, (lambda _: None) if quiet else terminal.say)
-    table = build(planned)
+    table = build(replace(planned, items=shown(planned)))
     write(table, asked.out)
     if not quiet:
         terminal.print_table(table)
@@ -98,15 +99,25 @@ def carry_out(planned: Planned, slots: list[Slot], retry: bool, say: Say) -> Non
     say(announce(planned, work, slots))
     jobs = [planned.job(item, seed) for item, seed in work.todo.values()]
     planned.runs.mkdir(parents=True, exist_ok=True)
-    # A process that has compiled several models refuses to compile more.
-    fresh = planned.facts.device == "cuda" or planned.asked.study.kind == "overhead"
     progress = Progress(planned, len(jobs), say)
     try:
-        Runner(slots, fresh, progress.done).run(jobs)
+        Runner(slots, planned.fresh, progress.done).run(jobs)
     except KeyboardInterrupt as stopped:
         signum = stopped.signum if isinstance(stopped, Interrupted) else signal.SIGINT
         words = f"after {progress.ended} of {count(len(jobs), 'run')}; finished runs are kept"
         raise Interrupted(signum, f"{words}; the same command goes on") from stopped
+
+
+def shown(planned: Planned) -> list[Item]:
+    """The cells asked for and those finished before: ``--only`` costs a table none of its rows."""
+    asked = {item.cell.name for item in planned.items}
+    there = asked | {
+        item.cell.name
+        for item in planned.every
+        if all(finished(planned, planned.folder(item, seed)) for seed in planned.asked.seeds)
+    }
+    compared = {None, *there}
+    return [i for i in planned.every if i.cell.name in there and i.cell.base in compared]
 
 
 def write(table: State, out: Path) -> None:

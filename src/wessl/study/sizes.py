@@ -11,9 +11,10 @@ from typing import Any
 
 from wessl import auto, recipes
 from wessl.auto import DataFacts
-from wessl.config import Config, override
+from wessl.config import Config, HeadsConfig, override
 from wessl.data.view_config import Views, dino_views, msn_views
-from wessl.study.cell import Cell, Share, Size
+from wessl.study.cell import AtLeast, Cell, Share, Size
+from wessl.study.grids import HIDDEN
 
 GAMMAS = (0.0125, 0.025, 0.05, 0.1, 0.2)
 MSN_GAMMAS = (0.005, 0.01, 0.025, 0.05, 0.1)
@@ -25,7 +26,7 @@ SMOKE = Size(
     msn_heads=(1, 2),
     gammas=(0.0125, 0.05, 0.2),
     msn_gammas=(0.01, 0.1),
-    depths=(1, 2),
+    depths=(2, 4),
     widths=(32, 128),
     temperatures=(0.025, 0.05),
     seeds=1,
@@ -83,10 +84,10 @@ def resolve(
         if cell.recipe in ("dino", "msn"):
             config = original(cell.recipe, config)
     for name, value in cell.changes.items():
-        if isinstance(value, Share):
-            value = max(2, round(_get(config, name) * value.of))
+        if isinstance(value, (Share, AtLeast)):
+            value = value.settle(_get(config, name))
         config = override(config, {name: value})
-    return _with_gamma(config)
+    return _with_plain_heads(_with_gamma(config))
 
 
 def _automatic(
@@ -131,18 +132,31 @@ def _with_gamma(config: Config) -> Config:
     return replace(config, loss=replace(loss, gamma=0.05 if loss.gamma is None else loss.gamma))
 
 
+def _with_plain_heads(config: Config) -> Config:
+    """Equal networks are equal configs: what a linear head does not have does not tell them apart.
+
+    Its width, and the batch norm after hidden layers.
+    """
+    heads, usual = config.heads, HeadsConfig()
+    if heads.depth > 1:
+        return config
+    plain = replace(heads, hidden_dim=usual.hidden_dim, batch_norm=usual.batch_norm)
+    return replace(config, heads=plain)
+
+
 def original(family: str, star: Config) -> Config:
     """DINO or MSN as published, in the sizes of their starred version.
 
     Theirs: head, loss, views and optimiser. The starred one's: encoder, sizes of pictures, batch,
-    length, warm-up and momentum; codes and learning rate keep their published proportion to it.
+    length, warm-up, momentum and layers of the head, though theirs is never linear; codes and
+    learning rate keep their published proportion to it.
     """
     published, like = recipes.recipe(f"{family}/vits16"), recipes.recipe(f"{family}-star/vits16")
     heads = replace(
         published.heads,
         codes=max(2, star.heads.codes * published.heads.codes // like.heads.codes),
         embed_dim=star.heads.embed_dim,
-        depth=star.heads.depth,
+        depth=HIDDEN.settle(star.heads.depth),
     )
     optim = replace(
         published.optim,

@@ -127,17 +127,21 @@ _ALL = (
         kind="overhead",
         common={"optim.batch_size": 256},
         notes=(
-            "Ours: S/16 and B/16, 256 pictures a step on one device, 1024 codes whatever m; peak "
-            "memory includes the decoded pictures that lie on the device.",
+            "Ours: S/16 and B/16 as published, at size `smoke` a small network; {b} pictures a "
+            "step on one device, {c} codes whatever m; peak memory includes the decoded pictures "
+            "that lie on the device.",
         ),
     ),
     Study(
         "diversity",
         "how much four heads differ under unif, prob and ent, against accuracy",
         main_tables.diversity,
-        "no numbers, only figures: ent the most diverse, unif the least",
+        "no numbers",
         kind="diversity",
         common={"heads.count": 4},
+        notes=(
+            "The paper has figures of it and no numbers: `ent` the most diverse, `unif` the least.",
+        ),
     ),
 )
 STUDIES = {study.name: study for study in _ALL}

@@ -37,7 +37,7 @@ def build(planned: Planned) -> State:
         seeds=list(asked.seeds),
         draws=planned.settings.draws,
         paper=study.setting,
-        notes=list(study.notes),
+        notes=notes(planned),
         columns=[describe(column) for column in planned.columns],
         rows=rows,
         best=[
@@ -47,6 +47,12 @@ def build(planned: Planned) -> State:
         command=asked.command,
         versions=versions("torch"),
     )
+
+
+def notes(planned: Planned) -> list[str]:
+    first = planned.items[0].config
+    numbers = dict(b=first.optim.batch_size, c=first.heads.codes)
+    return [note.format(**numbers) for note in planned.asked.study.notes]
 
 
 def read_values(planned: Planned, item: Item) -> dict[str, dict[int, float]]:

@@ -48,11 +48,12 @@ def print_table(found: State) -> None:
         for column in found["columns"]:
             result = row["results"][column["name"]]
             lines = [escape(own_number(row, column))]
+            sign = " %" if column["relative"] else ""
             if result["difference"] is not None:
-                lines.append(own_difference(result["difference"], column["digits"]))
+                lines.append(own_difference(result["difference"], column["digits"]) + sign)
             if result["paper"] is not None:
                 shift = result["paper_difference"]
-                words = "" if shift is None else f" ({shift:+.1f})"
+                words = "" if shift is None else f" ({shift:+.1f}{sign})"
                 printed = plus_minus(result["paper"] | dict(sd=None), column["digits"])
                 lines.append(f"[dim italic]paper {printed}{words}[/]")
             cells.append("\n".join(lines))

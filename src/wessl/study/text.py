@@ -19,8 +19,7 @@ def markdown(table: State) -> str:
     parts = [
         f"# {table['study']}: {table['line']}",
         f"Size `{table['size']}`, {table['pictures']:,} pictures of `{table['train']}`, tested on "
-        f"`{tested}`; {over} ({', '.join(map(str, seeds))}). *In italics the paper's own numbers, "
-        f"of other data: {table['paper']}.*",
+        f"`{tested}`; {over} ({', '.join(map(str, seeds))})." + paper_words(table),
         grid(["", *(c["title"] for c in table["columns"])], value_rows(table)),
     ]
     if differences := difference_rows(table):
@@ -35,6 +34,14 @@ def markdown(table: State) -> str:
     parts += table["notes"]
     parts.append(f"Made by `{table['command']}` (wessl {table['versions']['wessl']}).")
     return "\n\n".join(parts) + "\n"
+
+
+def paper_words(table: State) -> str:
+    """On what the numbers in italics were measured, where there are any."""
+    results = [result for row in table["rows"] for result in row["results"].values()]
+    if not table["best"] and all(result["paper"] is None for result in results):
+        return ""
+    return f" *In italics the paper's own numbers, of other data: {table['paper']}.*"
 
 
 def grid(titles: list[str], rows: list[list[str]]) -> str:

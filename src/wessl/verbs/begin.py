@@ -76,8 +76,9 @@ def say_pictures(pictures: Pictures, trainer: Trainer, console: Console, run: Ru
         if trainer.device.type == "cuda":
             both = gigabytes(size + cost.peak_bytes(trainer.config))
             where = f"in the GPU's memory, which with a step makes about {both} (estimate)"
-    console.say(f"pictures: {len(pictures.cache):,}, decoded, {gigabytes(size)} {where}")
     skipped = pictures.cache.skipped
+    listed = f" of {len(pictures):,}" if skipped else ""
+    console.say(f"pictures: {len(pictures.cache):,}{listed}, decoded, {gigabytes(size)} {where}")
     for name, reason in skipped:
         run.log(f"skipped {name}: {reason}")
     if skipped:

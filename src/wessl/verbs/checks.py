@@ -1,11 +1,8 @@
 """What would go wrong later, said before anything is decoded, printed or written."""
 
 import contextlib
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -78,39 +75,6 @@ def rehearse(config: Config, init: dict[str, Tensor] | None) -> None:
     prepare(Batch(black, sides, sides), torch.arange(2), config, student, 0, mean, std)
 
 
-def refuse_unwritable(out: Path) -> None:
-    """Hours of decoding must not end at a folder that cannot be made."""
-    there = next(place for place in (out, *out.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise UserError(f"--out {out}: {there} is a file, not a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"--out {out}: you may not write in {there}")
-
-
-LEFT_BY_US = {".lock", "checkpoints", "train.log", "tensorboard", "wandb", "trackio"}
-"""All that a run may hold that was stopped before its config was written, trackers' folders too."""
-
-
-def refuse_foreign(out: Path) -> None:
-    """A run has its folder to itself: what others keep there is not ours to write over."""
-    header = out / "config.json"
-    there = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    if header.exists():
-        if not _may_be_ours(header):
-            raise UserError(f"--out {out}: its config.json is not a run's; give a new folder")
-    elif strange := sorted(there - LEFT_BY_US):
-        held = ", ".join(strange[:3])
-        raise UserError(f"--out {out} holds {held} and is no run of wessl; give a new folder")
-
-
-def _may_be_ours(header: Path) -> bool:
-    try:
-        found = json.loads(header.read_text())
-    except ValueError:  # damaged: whoever reads it says so
-        return True
-    return isinstance(found, dict) and "config" in found
-
-
 def _count(n: float, what: str) -> str:
     return f"{n:g} {what}{'s' * (n != 1)}"
 
@@ -137,11 +101,12 @@ def warn(
         )
     if config.optim.accumulate > 1 and config.loss.me_max > 0:
         console.say("note: with --optim.accumulate, ME-MAX is over each part, not the whole batch")
-    need, memory = cost.peak_bytes(of_process(config, processes)), available_memory(device)
+    need = cost.peak_bytes(of_process(config, processes), device.type)
+    memory = available_memory(device)
     there = f"{gigabytes(memory)} free on {device}"
     console.say(f"memory: a step takes about {gigabytes(need)} (estimate); {there}")
     if need > memory:
-        console.say(f"warning: that may not fit; {remedy(config, memory)}")
+        console.say(f"warning: that may not fit; {remedy(config, memory, device.type)}")
 
 
 def of_process(config: Config, processes: int) -> Config:
@@ -153,7 +118,7 @@ def of_process(config: Config, processes: int) -> Config:
 def share_for_pictures(config: Config, device: torch.device, processes: int = 1) -> float:
     """The part of a device's free memory that a step leaves to pictures; never all of it."""
     memory = available_memory(device)
-    need = cost.peak_bytes(of_process(config, processes))
+    need = cost.peak_bytes(of_process(config, processes), device.type)
     share = min(0.6, max(0.0, 0.9 - need / max(1, memory)))
     return share if device.type == "cuda" else share / processes
 
@@ -177,22 +142,22 @@ def out_of_memory(config: Config, device: torch.device) -> Failure:
     else:
         memory = available_memory(device)
     # It did not fit, whatever the estimate says.
-    memory = min(memory, 0.9 * cost.peak_bytes(config))
+    memory = min(memory, 0.9 * cost.peak_bytes(config, device.type))
     return Failure(
         f"out of memory on {device} with --optim.batch-size {config.optim.batch_size}, "
-        f"--optim.accumulate {config.optim.accumulate}; {remedy(config, memory)}"
+        f"--optim.accumulate {config.optim.accumulate}; {remedy(config, memory, device.type)}"
     )
 
 
-def remedy(config: Config, memory: float) -> str:
+def remedy(config: Config, memory: float, device: str) -> str:
     batch = config.optim.batch_size
     whole = replace(config, optim=replace(config.optim, accumulate=1))
-    fits = max(1, min(cost.batch_that_fits(whole, memory), batch // 2))
+    fits = max(1, min(cost.batch_that_fits(whole, memory, device), batch // 2))
     words = f"try --optim.batch-size {fits}"
     parts = 2 * config.optim.accumulate
     while parts <= batch:
         split = replace(config, optim=replace(config.optim, accumulate=parts))
-        if batch % parts == 0 and cost.peak_bytes(split) <= 0.9 * memory:
+        if batch % parts == 0 and cost.peak_bytes(split, device) <= 0.9 * memory:
             return f"{words}, or the same batch in parts: --optim.accumulate {parts}"
         parts *= 2
     return f"{words}, fewer or smaller views, or a smaller encoder"

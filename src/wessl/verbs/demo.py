@@ -67,8 +67,9 @@ def mean_words(seeds: int, draws: int) -> str:
             "known."
         )
     return (
-        f"mean of {seeds} trainings. ± is a standard error: of accuracies over\n{draws} draws of "
-        "the labelled digits, of gains over the trainings."
+        f"mean of {seeds} trainings. ± is a standard error over the trainings,\nas on the page; "
+        f"for raw pixels and the random encoder, which there is one of, over {draws} draws\nof the "
+        "labelled digits."
     )
 
 
@@ -163,11 +164,13 @@ def print_table(rows: dict[str, list[Results]]) -> None:
 
 
 def cell(results: list[Results], column: str) -> str:
-    mean = 100 * statistics.fmean(result[column]["accuracy"] for result in results)
-    if "per_draw" not in results[0][column]:
-        return f"{mean:.1f}"
-    draws = torch.tensor([result[column]["per_draw"] for result in results]).mean(0)
-    return f"{mean:.1f} ± {100 * draws.std() / math.sqrt(len(draws)):.1f}"
+    """The mean ± its standard error over the trainings; of one result, over its draws."""
+    found = [result[column]["accuracy"] for result in results]
+    values = found if len(found) > 1 else results[0][column].get("per_draw", [])
+    mean = f"{100 * statistics.fmean(found):.1f}"
+    if len(values) < 2:
+        return mean
+    return f"{mean} ± {100 * statistics.stdev(values) / math.sqrt(len(values)):.1f}"
 
 
 def gain(results: list[Results], base: list[Results], column: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence, Sized
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -105,14 +106,15 @@ def open_task(asked: Evaluate, contestants: Sequence[Contestant], seed: int, say
         if (train.classes is None) != (test.classes is None):
             named = "--test" if train.classes is None else "--train"
             say(f"note: only {named} names its classes; they are matched by number")
-    if twice := common_pictures(task.train, task.test, task.train_rows, task.test_rows):
+    twice = common_pictures(task.train, task.test, task.train_rows, task.test_rows)
+    if twice:
         i, j = twice[0]
         say(
             f"warning: {len(twice)} of {len(task.test_labels)} test pictures {are(twice)} also "
             f"among the training pictures ({task.test.names[j]} is {task.train.names[i]}): "
             "accuracies are too good"
         )
-    return task
+    return replace(task, known=len(twice))
 
 
 def _check_classes(task: Task, asked: Evaluate) -> None:

@@ -1,7 +1,7 @@
 """Several encoders on one labelled set: measured, compared, shown, and kept in their folders."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from wessl.pretrain.parallel import Team
 from wessl.run import Run
 from wessl.verbs.evaluate_inputs import Say, open_task, read_splits
 from wessl.verbs.evaluate_record import describe, plain, save
+from wessl.verbs.evaluate_seen import said_of_pretraining
+from wessl.verbs.evaluate_verdict import verdict
 from wessl.verbs.illustrate import after_evaluation
 
 Record = dict[str, Any]
@@ -33,6 +35,9 @@ def on_one_task(
     """The record of all of them; a run folder keeps its own row, and the others' gains on it."""
     settings = asked.measured
     task = team.in_turn(lambda: open_task(asked, contestants, settings.seed, say))
+    for path, one in zip(asked.run, contestants, strict=False):
+        if note := said_of_pretraining(path, one.name, asked.test or asked.train or ""):
+            say(note)
     given = team.together(lambda: read_splits(asked, task))
     names = list(names) or usual(task, list(given))
     team.together(lambda: check_protocols(names, task, given, settings.select))
@@ -49,11 +54,12 @@ def on_one_task(
             rows=[plain(row, asked.network, made) for row in found.rows],
         )
     )
-    record |= found.beside(0)
+    of_runs = [found.beside(i) for i in range(len(asked.run))]
+    record |= of_runs[0]
     if not quiet:
-        show(record)
+        show(record, [one["differences"] for one in of_runs])
     for i, path in enumerate(asked.run if team.first else ()):
-        save(path, record["rows"][i], record | found.beside(i))
+        save(path, record["rows"][i], record | of_runs[i])
         if Run(path).exists:
             after_evaluation(Path(path), contestants[i].like, task.test, say)
     return record
@@ -72,7 +78,8 @@ def described(asked: Evaluate, task: Task) -> Record:
     return dict(
         kind="evaluation",
         train=describe(asked.train, task.train, task.train_labels, task.train_rows),
-        test=describe(tested, task.test, task.test_labels, task.test_rows),
+        test=describe(tested, task.test, task.test_labels, task.test_rows)
+        | dict(in_train=task.known),
     )
 
 
@@ -105,32 +112,10 @@ class Comparison:
         return dict(differences=gains, per_class=self.per_class[base])
 
 
-def show(record: Record) -> None:
+def show(record: Record, gains: Sequence[Sequence[Record]]) -> None:
     print_comparison(record)
     print(explain(record))
-    for words in unbeaten(record["rows"], record["columns"]):
+    for words in verdict(record["rows"], gains, record["columns"], record["train"]["classes"]):
         print(words)
     if words := explain_confused(record["per_class"], record["rows"][0]["name"]):
         print(words)
-
-
-def unbeaten(rows: list[Record], columns: Sequence[str]) -> Iterator[str]:
-    """A sentence for each run and baseline that is as good by some protocol, or better.
-
-    >>> pixels = dict(name="raw pixels", role="pixels", results={"k-NN": {"accuracy": 0.5}})
-    >>> run = dict(name="runs/x", role="run", results={"k-NN": {"accuracy": 0.4}})
-    >>> next(unbeaten([run, pixels], ["k-NN"]))[:41]
-    'runs/x does not beat raw pixels (k-NN): i'
-    """
-    for run in (row for row in rows if row["role"] == "run"):
-        for base in (row for row in rows if row["role"] in ("pixels", "random")):
-            both = [name for name in columns if name in run["results"] and name in base["results"]]
-            lost = [name for name in both if _accuracy(run, name) <= _accuracy(base, name)]
-            if lost:
-                words = f"{run['name']} does not beat {base['name']} ({', '.join(lost)})"
-                much = ": it has learnt little; train longer, or on more pictures"
-                yield words + much * (lost == both) + "."
-
-
-def _accuracy(row: Record, name: str) -> float:
-    return float(row["results"][name]["accuracy"])

@@ -64,6 +64,7 @@ def command(asked: Export) -> None:
     folder, told = _export(asked.run, asked.to, asked.out, asked.overwrite, asked.normalise)
     print(f"export: {folder}")
     for path in sorted(folder.iterdir()):
-        print(f"  {path.name}  {path.stat().st_size / 1000:,.0f} kB")
+        size = path.stat().st_size
+        print(f"  {path.name}  {f'{size / 1000:,.0f} kB' if size >= 1000 else f'{size} bytes'}")
     print("\n".join(["", *told.load(str(folder)).splitlines(), ""]))
     print("\n".join(f"- {fact}" for fact in told.facts))

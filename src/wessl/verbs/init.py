@@ -18,6 +18,8 @@ from wessl.weights import say_of
 Change = Callable[[Config], Config]
 _OWN = ("drop_path",)
 """What of an encoder belongs to a training and not to its weights."""
+THEIRS = ("encoder.", "channels")
+"""The settings that the weights decide."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,7 @@ class Init:
         why = "the weights of --init decide it"
         given = [Choice("encoder of --init", self.what(), why)]
         given.append(Choice("channels", self.about["channels"], why))
-        theirs = ("encoder.", "channels")
-        return [*given, *(one for one in chosen if not one.setting.startswith(theirs))]
+        return [*given, *(one for one in chosen if not one.setting.startswith(THEIRS))]
 
     def what(self) -> str:
         one = self.encoder

@@ -18,6 +18,7 @@ from wessl.config import Options
 from wessl.errors import Failure, Interrupted, UserError
 from wessl.pretrain.place import find_place
 from wessl.run import Run
+from wessl.verbs.launch_checks import cores, crowded
 from wessl.verbs.launched import LAUNCHED
 
 DISTRIBUTED = "torch.distributed"
@@ -71,6 +72,8 @@ def launch(options: Options, out: str | Path, words: list[str]) -> None:
     from wessl.verbs.agent import Agent
 
     count = wanted(options)
+    if plan.find_device(options.device).type == "cpu" and (warning := crowded(count)):
+        tell(warning)
     with told_to_processes(count), silent_torch():
         agent = Agent(count, [sys.executable, *words], options, tell)
         try:
@@ -95,10 +98,9 @@ def launch(options: Options, out: str | Path, words: list[str]) -> None:
 @contextlib.contextmanager
 def told_to_processes(count: int) -> Iterator[None]:
     """What they find in their environment; the caller's own is as before when they are gone."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = os.environ.get("OMP_NUM_THREADS")
     os.environ[LAUNCHED] = str(os.getpid())
-    os.environ["OMP_NUM_THREADS"] = threads or str(max(1, (cores or 1) // count))
+    os.environ["OMP_NUM_THREADS"] = threads or str(max(1, cores() // count))
     try:
         yield
     finally:

@@ -24,6 +24,7 @@ from wessl.track.report import tracked
 from wessl.verbs import checks, launch, launched, resume
 from wessl.verbs.begin import build_trainer, decode_pictures, say_pictures, say_resumed
 from wessl.verbs.header import describe_data, describe_run
+from wessl.verbs.launch_checks import refuse_in_vain
 from wessl.verbs.probe import make_probe, open_probe, probe_source
 from wessl.verbs.same_pictures import refuse_other_pictures
 from wessl.verbs.start import Start, find_start
@@ -53,22 +54,18 @@ def pretrain(
     options = from_dict(Options, {k: v for k, v in overrides.items() if k in names}, "options")
     changes = {k: v for k, v in overrides.items() if k not in names}
     request = dict(recipe=recipe, budget=budget, changes={k: repr(v) for k, v in changes.items()})
-    if launch.wanted(options) > 1:
+
+    def change(config: Config) -> Config:
+        return override(config, changes)
+
+    if (processes := launch.wanted(options)) > 1:
+        refuse_in_vain(processes, data, options, request, change)
         call = dict(data=data, out=out, recipe=recipe, budget=budget, quiet=quiet, **overrides)
         launch.run_call(options, out, call)
         return Run(out)
     with launched.joined(options) as (team, device):
         console = Console(quiet or not team.first)
-        return pretrain_with(
-            data,
-            out,
-            options,
-            request,
-            lambda config: override(config, changes),
-            console,
-            team,
-            device,
-        )
+        return pretrain_with(data, out, options, request, change, console, team, device)
 
 
 def pretrain_with(
@@ -181,7 +178,8 @@ def command(words: Asked) -> None:
     asked = words.pretrain
     request = dict(recipe=asked.recipe, budget=asked.budget, changes=words.settings)
     options = asked.running
-    if launch.wanted(options) > 1:
+    if (processes := launch.wanted(options)) > 1:
+        refuse_in_vain(processes, asked.data, options, request, words.change)
         launch.run_command(options, asked.out)
         return
     with launched.joined(options) as (team, device):

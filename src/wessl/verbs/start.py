@@ -11,6 +11,7 @@ from torch import Tensor
 
 from wessl import plan
 from wessl.auto import Choice, DataFacts
+from wessl.commands.out_folder import refuse_out
 from wessl.config import Config, Options, from_dict
 from wessl.data.pictures import Decode, choose_decode
 from wessl.data.sources import Source, open_source
@@ -21,7 +22,7 @@ from wessl.pretrain.spread import describe_team
 from wessl.run import Run
 from wessl.verbs import checks, resume
 from wessl.verbs.disk import say_disk
-from wessl.verbs.init import read_init
+from wessl.verbs.init import THEIRS, read_init
 from wessl.verbs.probe import probe_source
 
 State = dict[str, Any]
@@ -77,9 +78,10 @@ def find_start(
     probed = probe_source(options, config.channels)
     decode, planned = choose_way(planned, source, device, options)
     if begun is not None:
-        planned = replace(planned, choices=begun.choices(planned.choices))
-    if state is None and planned.choices:
-        console.say(plan.table(planned.choices, config))
+        asked = [own for own in planned.asked if not own.setting.startswith(THEIRS)]
+        planned = replace(planned, choices=begun.choices(planned.choices), asked=asked)
+    if state is None and (planned.choices or planned.asked):
+        console.say(plan.table(planned))
     for words in begun.words() if begun is not None and state is None else ():
         console.say(words)
     if team.group is not None:
@@ -95,8 +97,7 @@ def find_state(
     run: Run, device: str | torch.device, console: Console, held: contextlib.ExitStack
 ) -> tuple[bool, State | None]:
     """Whether a run was begun there, locked from now on, and its newest checkpoint."""
-    checks.refuse_unwritable(run.path)
-    checks.refuse_foreign(run.path)
+    refuse_out(run.path)
     if not run.exists:
         return False, None
     held.enter_context(run.locked())

@@ -1,0 +1,124 @@
+"""Evaluations of several runs brought together, so that only like is compared with like."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from wessl.report.columns import Columns
+from wessl.report.measured import Measured, Row
+from wessl.report.repeats import groups
+from wessl.report.story import State, Story, known, listed, part
+
+
+def collect(stories: Sequence[Story]) -> list[Measured]:
+    """Evaluations grouped by their pictures: only such numbers may stand in one table.
+
+    Those come first that knew no test pictures, of these the ones of most runs, and of equals the
+    first run's newest.
+    """
+    alike: dict[str, list[tuple[int, State]]] = {}
+    for i, story in enumerate(stories):
+        for result in story.of_kind("evaluation"):
+            places = [part(result, side) for side in ("train", "test")]
+            key = repr([place.get("digest") or place.get("location") for place in places])
+            alike.setdefault(key, []).append((i, result))
+    order = sorted(alike.values(), key=lambda found: (known(found[0][1]) > 0, -len(found)))
+    return [_measured(results, stories) for results in order]
+
+
+def _measured(results: Sequence[tuple[int, State]], stories: Sequence[Story]) -> Measured:
+    called = Columns(part(row, "results") for _, one in results for row in listed(one, "rows"))
+    columns: dict[str, dict[str, None]] = {}
+    rows: list[Row] = []
+    gains, notes = [], []
+    for i, result in results:
+        named = result.get("columns")
+        given = [_row(row, i, stories) for row in listed(result, "rows")]
+        for name in map(str, named) if isinstance(named, list) else ():
+            own = [called.of(name, row.of(name)) for row in given if name in row.results]
+            columns.setdefault(name, {}).update(dict.fromkeys(own or [name]))
+        for row in given:
+            _add(rows, replace(row, results=called.renamed(row.results)), stories[i])
+        own_results = next((row.results for row in given if row.role == "run"), {})
+        gains += [(i, _gains(one, own_results, called)) for one in listed(result, "differences")]
+        notes += _texts(result.get("notes"))
+    first = results[0][1]
+    sides = part(first, "train"), part(first, "test")
+    beside = [column for variants in columns.values() for column in variants]
+    kept = list(dict.fromkeys(notes))
+    return Measured(*sides, beside, _distinct(rows), gains, kept, called.differ)
+
+
+def _gains(kept: State, base: State, called: Columns) -> State:
+    """A gain was measured as the number of the run that keeps it was."""
+    found = part(kept, "results")
+    return kept | dict(results={called.of(n, part(base, n)): gain for n, gain in found.items()})
+
+
+def _texts(values: Any) -> list[str]:
+    return [one for one in values if isinstance(one, str)] if isinstance(values, list) else []
+
+
+def _add(rows: list[Row], row: Row, story: Story) -> None:
+    """Raw pixels are the same for every run: one line, though each knows other columns of it."""
+    if row.run is not None:
+        rows.append(row)
+        return
+    for i, old in enumerate(rows):
+        if old.run is None and old.name == row.name and _agree(old, row):
+            rows[i] = replace(old, results=row.results | old.results)
+            return
+    if any(row.name == old.name for old in rows):
+        row = replace(row, name=f"{row.name} ({story.name})")
+    rows.append(row)
+
+
+def _agree(a: Row, b: Row) -> bool:
+    both = a.results.keys() & b.results.keys()
+    facts = ("accuracy", "protocol")
+    return a.weights == b.weights and all(
+        [a.of(column).get(fact) for fact in facts] == [b.of(column).get(fact) for fact in facts]
+        for column in both
+    )
+
+
+def _distinct(rows: list[Row]) -> list[Row]:
+    """Runs first; other weights that are a run's own would say everything twice."""
+    known = {row.weights for row in rows if row.role == "run"} - {None}
+    others = [row for row in rows if row.role != "run" and row.weights not in known]
+    return [row for row in rows if row.role == "run"] + others
+
+
+def _row(given: State, i: int, stories: Sequence[Story]) -> Row:
+    name, role = str(given.get("name", "?")), str(given.get("role"))
+    weights = _text(given.get("weights"))
+    if role != "run":
+        return Row(name, role, part(given, "results"), weights=weights)
+    name = stories[i].name if len(stories) > 1 else name
+    return Row(name, role, part(given, "results"), i, groups(stories)[i], weights)
+
+
+def _text(weights: Any) -> str | None:
+    return weights if isinstance(weights, str) else None
+
+
+def transferred(stories: Sequence[Story]) -> list[Measured]:
+    """Accuracies on other datasets, a column each, in at most one table."""
+    every = [result for story in stories for result in story.of_kind("transfer")]
+    sides = (side for one in every for side in (one, *listed(one, "others")))
+    called = Columns(part(side, "results") for side in sides)
+    rows: list[Row] = []
+    gains, notes = [], list[str]()
+    for i, (story, colour) in enumerate(zip(stories, groups(stories), strict=True)):
+        for result in story.of_kind("transfer"):
+            own, weights = part(result, "results"), _text(result.get("weights"))
+            rows.append(Row(story.name, "run", called.renamed(own), i, colour, weights))
+            gains += [(i, _gains(one, own, called)) for one in listed(result, "differences")]
+            notes += _texts(result.get("notes"))
+            for other in listed(result, "others"):
+                row = _row(other, i, stories)
+                _add(rows, replace(row, results=called.renamed(row.results)), story)
+    columns = list(dict.fromkeys(column for row in rows for column in row.results))
+    kept = list(dict.fromkeys(notes))
+    found = Measured({}, {}, columns, _distinct(rows), gains, kept, called.differ)
+    return [found] if columns else []
