@@ -57,9 +57,8 @@ types: install
 imports: install
 	$(BIN)/python -m pytest -q tests/test_imports.py
 
-# A file of tests stays in one process: its fixtures are dear.
 pytest: install
-	$(BIN)/python -m pytest --ignore=tests/test_imports.py --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --ignore=tests/test_imports.py
 
 # Strict: a link that leads nowhere fails, and nothing is written then.
 docs: $(VENV)/.docs
