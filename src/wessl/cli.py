@@ -33,7 +33,16 @@ def help_text() -> str:
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
     """Exit code 0 for success, 2 for a user's mistake, 1 for a failure, 128 + n for signal n."""
-    words = list(sys.argv[1:] if words is None else words)
+    try:
+        answer(list(sys.argv[1:] if words is None else words))
+    except SystemExit as end:
+        launched = sys.modules.get("wessl.verbs.launched")
+        if end.code and launched is not None and launched.in_a_team:
+            launched.leave(int(end.code))
+        raise
+
+
+def answer(words: list[str]) -> NoReturn:
     # Threads that spin while they wait make a small step twenty times slower beside a busy core.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not words or words[0] in ("-h", "--help", "help"):

@@ -197,7 +197,7 @@ WEIGHTINGS = [
 ]
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS, ids=str)
+@pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda w: "own" if w is OWN else str(w))
 @pytest.mark.parametrize("v", [2, 3, 6])
 def test_the_folded_multiview_loss_equals_the_loop_over_pairs(weighting, v):
     z, t = views(v, v=v)

@@ -30,6 +30,10 @@ LOST = (
 )  # fmt: skip
 
 
+in_a_team = False
+"""Whether this process has been one of many: when one fails, it ends by ``leave``."""
+
+
 @contextlib.contextmanager
 def joined(options: Options) -> Iterator[tuple[Team, torch.device]]:
     """The team this process belongs to, and its own device; what goes wrong is told once."""
@@ -41,6 +45,8 @@ def joined(options: Options) -> Iterator[tuple[Team, torch.device]]:
         with join(None, device, options.timeout) as team:
             yield team, device
         return
+    global in_a_team
+    in_a_team = True
     try:
         end_with_the_launcher()
         device = own_device(device, options, place)
