@@ -21,7 +21,7 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
     "ensemble": (set(), {"torch"}),
     "encoder": (set(), {"torch", "triton"}),
     "data": (  # fsspec and datasets open URLs and the hub, where they are installed
-        {"errors", "files"},
+        {"errors", "devices", "files"},
         {"torch", "triton", "numpy", "PIL", "scipy", "sklearn", "fsspec", "datasets"},
     ),
     "config": ({"errors", "data"}, set()),  # plain dataclasses: a leaf that rooms above may read

@@ -4,7 +4,6 @@ What is asked is read and checked before what a verb needs is imported: mistakes
 """
 
 import contextlib
-import difflib
 import os
 import signal
 import sys
@@ -14,7 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from wessl._version import __version__
-from wessl.errors import Interrupted, UserError
+from wessl.errors import Interrupted, UserError, did_you_mean
 
 
 def help_text() -> str:
@@ -52,9 +51,9 @@ def answer(words: list[str]) -> NoReturn:
         print(f"wessl {__version__}")
         sys.exit(0)
     if words[0] not in VERBS:
-        near = difflib.get_close_matches(words[0], VERBS, 1)
-        meant = f"did you mean {near[0]}? There are" if near else "choose one of"
-        fail(f"unknown verb {words[0]!r}; {meant} {', '.join(VERBS)}")
+        meant = did_you_mean(words[0], VERBS)
+        there = "There are" if meant else "choose one of"
+        fail(f"unknown verb {words[0]!r}; {meant}{there} {', '.join(VERBS)}")
     try:
         asked = import_module(f"wessl.commands.{words[0]}").parse(words[1:])
         with held_signals():

@@ -5,7 +5,6 @@
 """
 
 import dataclasses
-import difflib
 import math
 import types
 import typing
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wessl.data.view_config import Views, dino_views
-from wessl.errors import UserError
+from wessl.errors import UserError, did_you_mean
 
 # By name and not from the ensemble, which imports torch.
 WEIGHTINGS = (
@@ -269,17 +268,16 @@ def _locate(config: Any, name: str) -> list[str]:
         *field_names(config),
         *(n for p in field_names(config) for n in field_names(getattr(config, p))),
     ]
-    near = difflib.get_close_matches(name, every, 1)
-    meant = f"did you mean {near[0]}? " if near else ""
+    meant = did_you_mean(name, every)
     raise UserError(f"unknown setting {name!r}; {meant}see `wessl pretrain --help-all`")
 
 
 def _set(config: Any, path: list[str], value: Any, prefix: str = "") -> Any:
     name, rest = path[0], path[1:]
     if name not in field_names(config):
-        near = difflib.get_close_matches(name, field_names(config), 1)
-        meant = f"; did you mean {prefix}{near[0]}?" if near else ""
-        raise UserError(f"unknown setting {name!r} in {prefix.rstrip('.') or 'the config'}{meant}")
+        where = prefix.rstrip(".") or "the config"
+        meant = did_you_mean(prefix + name, [prefix + known for known in field_names(config)])
+        raise UserError(f"unknown setting {name!r} in {where}; {meant}".rstrip("; "))
     if rest:
         new = _set(getattr(config, name), rest, value, f"{prefix}{name}.")
     else:

@@ -1,10 +1,23 @@
 """What a device can do."""
 
-import torch
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
-def has_bf16(device: torch.device) -> bool:
+def usable_cores() -> int:
+    """Those this process may use, which may be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):  # on Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def has_bf16(device: "torch.device") -> bool:
     """Whether it multiplies bf16 itself: what a CPU only imitates is slower than fp32."""
+    import torch  # here, so that `wessl doctor` counts cores where torch is broken
+
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")

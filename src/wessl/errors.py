@@ -1,13 +1,25 @@
 """What ends a command in words instead of a traceback."""
 
+import difflib
 import shlex
 import signal
 import sys
+from collections.abc import Iterable
 
 
 def pip_install(what: str) -> str:
     """The command that installs for the Python that runs us, not for the system's."""
     return f"{shlex.quote(sys.executable)} -m pip install {what}"
+
+
+def did_you_mean(word: str, names: Iterable[str], like: float = 0.6) -> str:
+    """The question, with a space after it, where a name is like the word; else nothing.
+
+    >>> did_you_mean("dpth", ["depth", "dim"]), did_you_mean("budget", ["depth", "dim"])
+    ('did you mean depth? ', '')
+    """
+    near = difflib.get_close_matches(word, list(names), 1, like)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 class UserError(ValueError):

@@ -105,20 +105,14 @@ def test_small_matrices_name_their_rows_and_columns_and_all_have_a_scale(chromiu
     scales = chromium.ask("document.querySelectorAll('.matrix .scale').length")
     assert scales == chromium.ask("document.querySelectorAll('.matrix').length") == 5
     # Each name stands at the middle of its row, and of its column.
-    tops = chromium.ask(
-        f"(() => {{ const b = document.querySelector('{first} img').getBoundingClientRect();"
-        f"return [...document.querySelectorAll('{first} .beside span')].map(s => {{"
-        "const r = s.getBoundingClientRect();"
-        "return (r.top + r.height / 2 - b.top) / b.height; }); })()"
-    )
-    assert tops == pytest.approx([0.125, 0.375, 0.625, 0.875], abs=0.02)
-    lefts = chromium.ask(
-        f"(() => {{ const b = document.querySelector('{first} img').getBoundingClientRect();"
-        f"return [...document.querySelectorAll('{first} .beneath span')].map(s => {{"
-        "const r = s.getBoundingClientRect();"
-        "return (r.left + r.width / 2 - b.left) / b.width; }); })()"
-    )
-    assert lefts == pytest.approx([0.125, 0.375, 0.625, 0.875], abs=0.02)
+    for side, start, length in ((".beside", "top", "height"), (".beneath", "left", "width")):
+        middles = chromium.ask(
+            f"(() => {{ const b = document.querySelector('{first} img').getBoundingClientRect();"
+            f"return [...document.querySelectorAll('{first} {side} span')].map(s => {{"
+            "const r = s.getBoundingClientRect();"
+            f"return (r.{start} + r.{length} / 2 - b.{start}) / b.{length}; }}); }})()"
+        )
+        assert middles == pytest.approx([0.125, 0.375, 0.625, 0.875], abs=0.02)
 
 
 def test_charts_matrices_and_pictures_are_there(chromium, pages):

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import tyro
 
 from wessl.commands.flags import Flag, alternatives, fits, flags_of, in_words, of_each
-from wessl.errors import UserError
+from wessl.errors import UserError, did_you_mean
 
 T = TypeVar("T")
 LISTED = {"pretrain": "--help-all"}
@@ -111,6 +111,7 @@ def plain(flag: str) -> str:
 
 
 def unknown(given: str, known: Iterable[str], verb: str) -> str:
+    # With their dashes, which all have, words would be more like each other than they are.
     names = {name.lstrip("-"): name for name in known if name.startswith("-")}
     near = difflib.get_close_matches(plain(given).lstrip("-"), names, 1, ALIKE)
     meant = f"did you mean {names[near[0]]}? " if near else ""
@@ -124,9 +125,8 @@ def wrong(given: str, word: str, kind: Any) -> str:
         if typing.get_origin(one) is Literal
         for name in typing.get_args(one)
     ]
-    near = difflib.get_close_matches(word, names, 1, ALIKE)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"{given} must be {in_words(kind)}, not {word!r}{meant}"
+    meant = did_you_mean(word, names, ALIKE)
+    return f"{given} must be {in_words(kind)}, not {word!r}; {meant}".rstrip("; ")
 
 
 def surplus(loose: list[str], places: list[Flag], verb: str, strict: bool) -> str | None:

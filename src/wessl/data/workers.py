@@ -19,6 +19,7 @@ from wessl.data.bad_pictures import BadPicture
 from wessl.data.decode import Pixels
 from wessl.data.shared import share, shared_file
 from wessl.data.worker_process import Answer, Readable, attempt
+from wessl.devices import usable_cores
 from wessl.errors import Lost
 
 CHUNK = 8
@@ -71,8 +72,7 @@ def decode_many(
 
 def default_workers() -> int:
     """A process a core, at most 16; training processes of one machine share its cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(16, (cores or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    return max(1, min(16, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def slot_bytes(short_side: int | None) -> int:

@@ -1,10 +1,9 @@
 """Where the runs of a study go."""
 
-import os
-
 import torch
 
 from wessl import plan
+from wessl.devices import usable_cores
 from wessl.errors import UserError
 from wessl.study.runner import Slot
 
@@ -24,10 +23,3 @@ def make_slots(device: str, parallel: int | None, per_device: int, alone: bool) 
     places = devices if alone else devices * per_device
     places = places[: parallel or len(places)]
     return [Slot(place, max(1, cores // len(places))) for place in places]
-
-
-def usable_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wessl._version import __version__
+from wessl.devices import usable_cores
 
 Record = dict[str, Any]
 
@@ -66,7 +67,7 @@ def devices() -> Record:
     from wessl.data.memory import available_memory
 
     found: Record = {"CPU": _cpu()}
-    found["threads"] = dict(torch=torch.get_num_threads(), usable=_usable_cores())
+    found["threads"] = dict(torch=torch.get_num_threads(), usable=usable_cores())
     found["memory"] = f"{gib(available_memory('cpu'))} available"
     for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         about = torch.cuda.get_device_properties(i)
@@ -127,12 +128,6 @@ def _cpu() -> str:
     listed = " ".join(word for word in _INSTRUCTIONS if word in has)
     used = torch.backends.cpu.get_cpu_capability()
     return f"{name}; {listed or 'instructions unknown'}; torch uses {used}"
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _driver() -> str | None:

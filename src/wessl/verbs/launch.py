@@ -15,10 +15,11 @@ import torch
 
 from wessl import plan
 from wessl.config import Options
+from wessl.devices import usable_cores
 from wessl.errors import Failure, Interrupted, UserError
 from wessl.pretrain.place import find_place
 from wessl.run import Run
-from wessl.verbs.launch_checks import cores, crowded
+from wessl.verbs.launch_checks import crowded
 from wessl.verbs.launched import LAUNCHED
 
 DISTRIBUTED = "torch.distributed"
@@ -100,7 +101,7 @@ def told_to_processes(count: int) -> Iterator[None]:
     """What they find in their environment; the caller's own is as before when they are gone."""
     threads = os.environ.get("OMP_NUM_THREADS")
     os.environ[LAUNCHED] = str(os.getpid())
-    os.environ["OMP_NUM_THREADS"] = threads or str(max(1, cores() // count))
+    os.environ["OMP_NUM_THREADS"] = threads or str(max(1, usable_cores() // count))
     try:
         yield
     finally:

@@ -1,6 +1,5 @@
 """What ``--devices N`` would fail at, said before N processes are started."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from wessl.data.loader import check_parts
 from wessl.data.memory import available_memory
 from wessl.data.pictures import gigabytes
 from wessl.data.sources import open_source
+from wessl.devices import usable_cores
 from wessl.errors import UserError
 from wessl.verbs.start import Change
 
@@ -47,20 +47,13 @@ def refuse_crowd(processes: int) -> None:
 
 def crowded(processes: int) -> str | None:
     """More CPU processes than cores only take turns."""
-    if processes <= cores():
+    if processes <= usable_cores():
         return None
     return (
         f"warning: --devices {processes} on {counted_cores()}: the processes will take turns, "
-        f"slower than --devices {cores()}"
+        f"slower than --devices {usable_cores()}"
     )
 
 
-def cores() -> int:
-    """That this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def counted_cores() -> str:
-    return f"{cores()} core{'s' * (cores() != 1)}"
+    return f"{usable_cores()} core{'s' * (usable_cores() != 1)}"
