@@ -1,7 +1,9 @@
 """Pictures made on the spot: smooth colours with noise, so that filters and coders have work."""
 
+import io
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
@@ -25,6 +27,12 @@ def write_jpegs(folder: Path, count: int, height: int, width: int) -> None:
     """A folder of that many files; a few different pictures, again and again."""
     few = pictures(min(count, 16), height, width, 3, torch.device("cpu")).pixels.numpy()
     folder.mkdir(parents=True)
+    files = [_jpeg(picture) for picture in few]
     for number in range(count):
-        picture = Image.fromarray(few[number % len(few)])
-        picture.save(folder / f"{number:05d}.jpg", quality=90)
+        (folder / f"{number:05d}.jpg").write_bytes(files[number % len(files)])
+
+
+def _jpeg(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "jpeg", quality=90)
+    return file.getvalue()
