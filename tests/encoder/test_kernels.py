@@ -12,6 +12,7 @@ from torch import Tensor
 
 from wessl.encoder import kernels
 from wessl.encoder.kernels import attention, gelu, norm
+from wessl.encoder.segments import Segments
 from wessl.encoder.vit import ViT
 
 GPU = torch.cuda.is_available()
@@ -107,11 +108,11 @@ def test_attention_to_keys_that_all_score_far_below_zero_has_finite_gradients(n)
     q, k, v = (torch.randn(2, n, 64, device=DEVICE) for _ in range(3))
     qkv = torch.cat([q + 14, k - 14, v], 2).to(HALF)
     grad = torch.randn(2, n, 64, device=DEVICE).to(HALF)
-    out, log_sums = attention.forward(qkv, 1)
+    out, log_sums = attention.forward(qkv, 1, Segments.of(qkv))
     assert float(log_sums.max()) < -200
     exact = qkv.double().requires_grad_()
     kernels.attention_plain(exact, 1).backward(grad.double())
-    ours, sums = attention.backward(qkv, out, grad, log_sums, 1)
+    ours, sums = attention.backward(qkv, out, grad, log_sums, 1, Segments.of(qkv))
     assert bool(sums.isfinite().all())
     assert distance(ours, exact.grad) < 3e-2
 
@@ -121,11 +122,11 @@ def test_attention_to_keys_that_all_score_far_below_zero_has_finite_gradients(n)
 @pytest.mark.parametrize("inner", [16, 32, 64])
 def test_attention_does_not_depend_on_how_it_is_cut(outer, inner):
     qkv, grad = (torch.randn(2, 77, k * 64, device=DEVICE).to(HALF) for k in (3, 1))
-    out, log_sums = attention.forward(qkv, 1)
+    out, log_sums = attention.forward(qkv, 1, Segments.of(qkv))
     exact = qkv.double().requires_grad_()
     kernels.attention_plain(exact, 1).backward(grad.double())
     blocks = attention.Blocks(outer, inner, 4 if outer < 256 else 8, 1)
-    ours, _ = attention.backward(qkv, out, grad, log_sums, 1, blocks)
+    ours, _ = attention.backward(qkv, out, grad, log_sums, 1, Segments.of(qkv), blocks)
     assert distance(ours, exact.grad) < 5e-3
 
 

@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wessl.encoder.vit import Block, ViT
+from wessl.encoder.block import Block
+from wessl.encoder.vit import ViT
 
 
 def cls_token(vit: ViT, images: Tensor, drop: Tensor | None) -> Tensor:

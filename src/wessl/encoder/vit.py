@@ -5,8 +5,7 @@ every draw a function of seed, step and picture.
 """
 
 import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast, overload
 
 import torch
@@ -14,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wessl.encoder import kernels
+from wessl.encoder.block import Block, PatchEmbed
+from wessl.encoder.segments import Segments
 
 SIZES = {  # dim, depth, heads
     "T": (192, 12, 3),
@@ -21,115 +22,6 @@ SIZES = {  # dim, depth, heads
     "B": (768, 12, 12),
     "L": (1024, 24, 16),
 }
-
-
-class PatchEmbed(nn.Module):
-    def __init__(self, patch_size: int, in_channels: int, dim: int):
-        super().__init__()
-        self.proj = nn.Conv2d(in_channels, dim, patch_size, patch_size)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """``(b, ch, h, w) -> (b, patches, dim)``: the convolution written as one matrix product."""
-        p = self.proj.kernel_size[0]
-        b, ch, h, w = images.shape
-        rows, columns = h // p, w // p
-        patches = images[:, :, : rows * p, : columns * p].reshape(b, ch, rows, p, columns, p)
-        patches = patches.permute(0, 2, 4, 1, 3, 5).reshape(b, rows * columns, ch * p * p)
-        return F.linear(patches, self.proj.weight.flatten(1), self.proj.bias)
-
-
-class Attention(nn.Module):
-    def __init__(self, dim: int, heads: int):
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.proj(self.mixed(x))
-
-    def mixed(self, x: Tensor) -> Tensor:
-        """What the tokens take from each other, ``(b, n, dim)``, before ``proj``."""
-        return kernels.linear_attention(x, self.qkv.weight, self.qkv.bias, self.heads)
-
-    def of_cls(self, x: Tensor) -> Tensor:
-        """``forward(x)[:, :1]``: the first token's query on everybody's keys."""
-        dim = x.shape[-1]
-        weight, bias = self.qkv.weight, self.qkv.bias
-        (q,) = self._split(F.linear(x[:, :1], weight[:dim], bias[:dim]))
-        k, v = self._split(F.linear(x, weight[dim:], bias[dim:]))
-        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-
-    def maps(self, x: Tensor) -> Tensor:
-        """Who looks at whom: ``(b, heads, tokens, tokens)``, rows summing to 1."""
-        q, k, _ = self._split(self.qkv(x))
-        return (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(-1)
-
-    def _split(self, x: Tensor) -> tuple[Tensor, ...]:
-        """``(b, n, parts * dim) -> parts x (b, heads, n, dim / heads)``."""
-        head_dim = self.qkv.in_features // self.heads
-        return x.unflatten(2, (-1, self.heads, head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
-
-
-class Mlp(nn.Module):
-    def __init__(self, dim: int):
-        super().__init__()
-        self.fc1 = nn.Linear(dim, 4 * dim)
-        self.fc2 = nn.Linear(4 * dim, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(self.hidden(x))
-
-    def hidden(self, x: Tensor) -> Tensor:
-        """``(b, n, 4 dim)``, before ``fc2``."""
-        return kernels.linear_gelu(x, self.fc1.weight, self.fc1.bias)
-
-
-class Block(nn.Module):
-    def __init__(self, dim: int, heads: int, drop_path: float):
-        super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=1e-6)
-        self.attn = Attention(dim, heads)
-        self.norm2 = nn.LayerNorm(dim, eps=1e-6)
-        self.mlp = Mlp(dim)
-        self.drop_path = drop_path
-
-    def forward(
-        self, x: Tensor, drop: Tensor | None = None, normed: Tensor | None = None
-    ) -> Tensor:
-        """``drop`` holds this block's uniform draws, ``(b, 2)``: one for each residual branch.
-
-        ``normed`` is ``norm1(x)``, where that is known already.
-        """
-        x, normed = self._attend(x, self.norm1(x) if normed is None else normed, drop)
-        return kernels.add_plain(x, self._scale(drop, 1, x), self.mlp(normed))
-
-    def chained(
-        self, x: Tensor, normed: Tensor, then: nn.LayerNorm, drop: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """``forward(x, drop, normed)`` and ``then`` of it, the next block's first norm."""
-        x, normed = self._attend(x, normed, drop)
-        scale = self._scale(drop, 1, x)
-        return kernels.linear_add_norm(x, scale, self.mlp.hidden(normed), self.mlp.fc2, then)
-
-    def of_cls(self, x: Tensor, drop: Tensor | None = None, normed: Tensor | None = None) -> Tensor:
-        """``forward(x, drop, normed)[:, :1]``, without computing the other tokens."""
-        normed = self.norm1(x) if normed is None else normed
-        cls = kernels.add_plain(x[:, :1], self._scale(drop, 0, x), self.attn.of_cls(normed))
-        return kernels.add_plain(cls, self._scale(drop, 1, x), self.mlp(self.norm2(cls)))
-
-    def _attend(self, x: Tensor, normed: Tensor, drop: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The stream after the first branch, and ``norm2`` of it."""
-        scale, mixed = self._scale(drop, 0, x), self.attn.mixed(normed)
-        return kernels.linear_add_norm(x, scale, mixed, self.attn.proj, self.norm2)
-
-    def _scale(self, drop: Tensor | None, which: int, x: Tensor) -> Tensor | None:
-        """Drop-path: 0 for pictures that skip the branch, more than 1 for the rest; None: all 1."""
-        if not self.training or self.drop_path == 0:
-            return None
-        draw = torch.rand(len(x), device=x.device) if drop is None else drop[:, which]
-        kept = (draw >= self.drop_path).to(torch.promote_types(x.dtype, torch.float32))
-        return kept / (1 - self.drop_path)
 
 
 class ViT(nn.Module):
@@ -151,6 +43,8 @@ class ViT(nn.Module):
     chain = True
     """Whether a block may compute the next one's first norm; where each holds its own shard of the
     weights, only its own are at hand."""
+    packed = True
+    """Whether several batches may go through the blocks as one stream, where the kernels allow."""
 
     def __init__(
         self,
@@ -213,9 +107,8 @@ class ViT(nn.Module):
 
     def forward(self, images, keep=None, drop=None):  # type: ignore[no-untyped-def]
         if isinstance(images, (list, tuple)):
-            return self._each(self.forward, images, keep, drop)
-        x, normed = self._before_last(self._embed(images, keep), drop)
-        return self.norm(self._last_block(x, _of_block(drop, -1), normed))
+            return self._each(self._tokens, Segments.split, images, keep, drop)
+        return self._tokens(self._embed(images, keep), drop)
 
     @overload
     def cls(
@@ -233,9 +126,8 @@ class ViT(nn.Module):
     def cls(self, images, keep=None, drop=None):  # type: ignore[no-untyped-def]
         """``forward(images)[:, 0]``: the last block computes nothing for the other tokens."""
         if isinstance(images, (list, tuple)):
-            return self._each(self.cls, images, keep, drop)
-        x, normed = self._before_last(self._embed(images, keep), drop)
-        return self.norm(self._last_block.of_cls(x, _of_block(drop, -1), normed)[:, 0])
+            return self._each(self._cls, Segments.split_pictures, images, keep, drop)
+        return self._cls(self._embed(images, keep), drop)
 
     def last_blocks(self, images: Tensor, n: int = 4) -> list[Tensor]:
         """Outputs of the last ``n`` blocks, each after the final norm, the last one last."""
@@ -253,16 +145,55 @@ class ViT(nn.Module):
         x, normed = self._before_last(self._embed(images, None), None)
         return self._last_block.attn.maps(self._last_block.norm1(x) if normed is None else normed)
 
-    def _before_last(self, x: Tensor, drop: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _each(
+        self,
+        through: Callable[..., Tensor],
+        apart: Callable[[Segments, Tensor], list[Tensor]],
+        images: Sequence[Tensor],
+        keep: Sequence[Tensor | None] | None,
+        drop: Sequence[Tensor | None] | None,
+    ) -> list[Tensor]:
+        """One pass over all tokens, taken ``apart`` again, or one pass a resolution."""
+        none = [None] * len(images)
+        batches = [self._embed(*one) for one in zip(images, keep or none, strict=True)]
+        if not (self.packed and self.chain and kernels.share_a_stream(batches, self.heads)):
+            return [through(*one) for one in zip(batches, drop or none, strict=True)]
+        segments = Segments.of(*batches)
+        stream = torch.cat([x.flatten(0, 1) for x in batches])
+        return apart(segments, through(stream, self._draws(drop or none, segments), segments))
+
+    def _draws(self, drop: Sequence[Tensor | None], segments: Segments) -> Tensor | None:
+        """All pictures' draws, ``(pictures, depth, 2)``; None where no path is dropped."""
+        if not self.training or self._last_block.drop_path == 0:
+            return None
+        shape, device = (self.depth, 2), self.pos_embed.device
+        return torch.cat([
+            torch.rand(b, *shape, device=device) if given is None else given
+            for b, given in zip(segments.pictures, drop, strict=True)
+        ])  # fmt: skip
+
+    def _tokens(self, x: Tensor, drop: Tensor | None, segments: Segments | None = None) -> Tensor:
+        drop = _of_tokens(drop, segments)
+        x, normed = self._before_last(x, drop, segments)
+        return self.norm(self._last_block(x, _of_block(drop, -1), normed, segments))
+
+    def _cls(self, x: Tensor, drop: Tensor | None, segments: Segments | None = None) -> Tensor:
+        x, normed = self._before_last(x, _of_tokens(drop, segments), segments)
+        cls = self._last_block.of_cls(x, _of_block(drop, -1), normed, segments)
+        return self.norm(cls[:, 0])
+
+    def _before_last(
+        self, x: Tensor, drop: Tensor | None, segments: Segments | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """The stream that reaches the last block, and its first norm where that comes with it."""
         blocks = cast(Sequence[Block], self.blocks)
         if not kernels.in_half(x) or not self.chain:
             for i, block in enumerate(blocks[:-1]):
-                x = block(x, _of_block(drop, i))
+                x = block(x, _of_block(drop, i), segments=segments)
             return x, None
         normed = blocks[0].norm1(x)
         for i, (block, following) in enumerate(itertools.pairwise(blocks)):
-            x, normed = block.chained(x, normed, following.norm1, _of_block(drop, i))
+            x, normed = block.chained(x, normed, following.norm1, _of_block(drop, i), segments)
         return x, normed
 
     @property
@@ -298,12 +229,10 @@ class ViT(nn.Module):
             )
         return height // self.patch_size, width // self.patch_size
 
-    def _each(self, method, images, keep, drop):  # type: ignore[no-untyped-def]
-        # One pass a resolution. Dense layers could run on all tokens at once; whether that pays
-        # depends on attention reading packed tokens too, and is to be decided by measurement.
-        none = [None] * len(images)
-        return [method(*one) for one in zip(images, keep or none, drop or none, strict=True)]
-
 
 def _of_block(drop: Tensor | None, i: int) -> Tensor | None:
     return None if drop is None else drop[:, i]
+
+
+def _of_tokens(drop: Tensor | None, segments: Segments | None) -> Tensor | None:
+    return drop if drop is None or segments is None else segments.spread(drop)

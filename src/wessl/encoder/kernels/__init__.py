@@ -5,30 +5,42 @@ runs the kernels of ``attention``, ``gelu`` and ``norm`` instead, which save tra
 memory: a small transformer waits for that more than for arithmetic.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wessl.encoder.kernels import attention, gelu, norm
+from wessl.encoder.segments import Segments
 
 
-def linear_attention(x: Tensor, weight: Tensor, bias: Tensor, heads: int) -> Tensor:
-    """``attention_plain(F.linear(x, weight, bias), heads)``."""
-    if in_half(x) and attention.fits(x.shape[1], len(weight) // (3 * heads)):
+def linear_attention(
+    x: Tensor, weight: Tensor, bias: Tensor, heads: int, segments: Segments | None = None
+) -> Tensor:
+    """``attention_plain(F.linear(x, weight, bias), heads, segments)``."""
+    longest = x.shape[1] if segments is None else max(segments.tokens)
+    if in_half(x) and attention.fits(longest, len(weight) // (3 * heads)):
         # The bias gets its gradient from the kernel, which sums it while writing the layer's.
-        return attention.apply(F.linear(x, weight, bias.detach()), bias, heads)
+        return attention.apply(F.linear(x, weight, bias.detach()), bias, heads, segments)
     qkv = F.linear(x, weight, bias)
-    if qkv.device.type == "cpu" and qkv.dtype == torch.bfloat16 and x.shape[1] <= PRODUCTS:
+    on_cpu_in_half = qkv.device.type == "cpu" and qkv.dtype == torch.bfloat16
+    if segments is None and on_cpu_in_half and longest <= PRODUCTS:
         return attention_by_products(qkv, heads)
-    return attention_plain(qkv, heads)
+    return attention_plain(qkv, heads, segments)
 
 
 PRODUCTS = 256
 """Tokens up to which a CPU holds the attention of bf16 as a matrix; it grows with their square."""
 
 
-def attention_plain(qkv: Tensor, heads: int) -> Tensor:
-    """Queries, keys and values ``(b, n, 3 dim)`` to ``(b, n, dim)``; heads lie side by side."""
+def attention_plain(qkv: Tensor, heads: int, segments: Segments | None = None) -> Tensor:
+    """Queries, keys and values ``(b, n, 3 dim)`` to ``(b, n, dim)``; heads lie side by side.
+
+    With segments ``(T, 3 dim)`` to ``(T, dim)``, each batch for itself.
+    """
+    if segments is not None:
+        return torch.cat([attention_plain(x, heads).flatten(0, 1) for x in segments.split(qkv)])
     q, k, v = qkv.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
     return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
 
@@ -62,15 +74,24 @@ def linear_add_norm(
 
 
 def add_plain(x: Tensor, scale: Tensor | None, branch: Tensor) -> Tensor:
-    """``x + scale branch``, with one number of ``scale`` a picture; None is 1."""
+    """``x + scale branch``, with one number of ``scale`` for each ``x[i]``; None is 1."""
     if scale is None:
         return x + branch
-    return x + branch * scale.to(branch.dtype)[:, None, None]
+    return x + branch * scale.to(branch.dtype).view(-1, *[1] * (x.dim() - 1))
 
 
 def stream(x: Tensor) -> Tensor:
     """The residual stream as the blocks add to it: under CUDA's autocast of that type too."""
     return x.to(layer_type(x)) if x.is_cuda else x
+
+
+def share_a_stream(batches: Sequence[Tensor], heads: int) -> bool:
+    """Whether tokens ``(b, n, dim)`` of several batches go through the blocks side by side.
+
+    The kernels take them so without a copy; plain attention would have to.
+    """
+    fit = all(attention.fits(x.shape[1], x.shape[2] // heads) for x in batches)
+    return len(batches) > 1 and fit and all(map(in_half, batches))
 
 
 def in_half(x: Tensor) -> bool:

@@ -3,7 +3,8 @@
 
 A view has 37 to 257 tokens: too few for the libraries' kernels, which are made for thousands and
 take queries, keys and values apart, so that their gradients must be packed together again. These
-read ``(b, n, 3 dim)`` as the linear layer writes it and write its gradient likewise.
+read ``(b, n, 3 dim)`` as the linear layer writes it and write its gradient likewise. Batches that
+share a stream (``segments``) take a launch each, and share what is read and written.
 """
 
 import math
@@ -12,9 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from wessl.encoder.kernels import attention_kernels
+from wessl.encoder.segments import Segments
+
 try:
     import triton
-    import triton.language as tl
 except ImportError:  # without CUDA
     triton = None
 
@@ -47,24 +50,31 @@ def backward_blocks(n: int) -> Blocks:
     return Blocks(side, min(side, 32), 4, 2) if n <= 64 else Blocks(64, 64, 4, 3)
 
 
-def apply(qkv: Tensor, bias: Tensor, heads: int) -> Tensor:
-    """``(b, n, dim)``. ``bias`` was added to ``qkv`` already; here it gets its gradient."""
-    out, _ = _attention(qkv.contiguous(), bias, heads)
+def apply(qkv: Tensor, bias: Tensor, heads: int, segments: Segments | None = None) -> Tensor:
+    """``(b, n, dim)``, or with segments ``(T, dim)``.
+
+    ``bias`` was added to ``qkv`` already; here it gets its gradient.
+    """
+    out, _ = _attention(qkv.contiguous(), bias, heads, *(segments or Segments.of(qkv)))
     return out
 
 
-def forward(qkv: Tensor, heads: int, blocks: Blocks | None = None) -> tuple[Tensor, Tensor]:
-    """Output ``(b, n, dim)`` and, for ``backward``, the logarithms (base 2) of the softmax sums."""
-    b, n, width = qkv.shape
-    dim = width // 3
-    queries, keys, warps, stages = blocks or forward_blocks(n)
-    out = qkv.new_empty((b, n, dim))
-    log_sums = torch.empty((b, heads, n), dtype=torch.float32, device=qkv.device)
-    scale = (dim // heads) ** -0.5
-    torch.library.wrap_triton(_forward_kernel)[(b * heads * triton.cdiv(n, queries),)](
-        qkv, out, log_sums, n, scale * math.log2(math.e), heads, dim // heads, queries, keys,
-        num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+def forward(
+    qkv: Tensor, heads: int, segments: Segments, blocks: Blocks | None = None
+) -> tuple[Tensor, Tensor]:
+    """Output ``(..., dim)`` and, for ``backward``, the logarithms (base 2) of the softmax sums."""
+    dim = qkv.shape[-1] // 3
+    out = qkv.new_empty((*qkv.shape[:-1], dim))
+    log_sums = torch.empty(out.numel() * heads // dim, dtype=torch.float32, device=qkv.device)
+    scale, row = (dim // heads) ** -0.5, 0
+    for b, n in zip(*segments, strict=True):
+        queries, keys, warps, stages = blocks or forward_blocks(n)
+        grid = (b * heads * triton.cdiv(n, queries),)
+        torch.library.wrap_triton(attention_kernels.forward_kernel)[grid](
+            qkv, out, log_sums, row, n, scale * math.log2(math.e), heads, dim // heads,
+            queries, keys, num_warps=warps, num_stages=stages,
+        )  # fmt: skip
+        row += b * n
     return out, log_sums
 
 
@@ -74,158 +84,56 @@ def backward(
     grad: Tensor,
     log_sums: Tensor,
     heads: int,
+    segments: Segments,
     blocks: Blocks | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The gradient of ``qkv``, and its sums over parts of the tokens ``(parts, 3 dim)``."""
-    b, n, dim = out.shape
-    outer, inner, warps, stages = blocks or backward_blocks(n)
-    count = triton.cdiv(n, outer)
+    dim = out.shape[-1]
+    cuts = [blocks or backward_blocks(n) for n in segments.tokens]
+    counts = [triton.cdiv(n, cut.outer) for n, cut in zip(segments.tokens, cuts, strict=True)]
+    parts = sum(b * count for b, count in zip(segments.pictures, counts, strict=True))
     grad_qkv = torch.empty_like(qkv)
-    sums = torch.empty((b * count, 3 * dim), dtype=torch.float32, device=qkv.device)
-    scale = (dim // heads) ** -0.5
-    torch.library.wrap_triton(_backward_kernel)[(b * heads * count,)](
-        qkv, out, grad, log_sums, grad_qkv, sums, n, scale, scale * math.log2(math.e),
-        heads, dim // heads, outer, inner, count == 1, num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+    sums = torch.empty((parts, 3 * dim), dtype=torch.float32, device=qkv.device)
+    scale, row, part = (dim // heads) ** -0.5, 0, 0
+    for b, n, count, cut in zip(*segments, counts, cuts, strict=True):
+        torch.library.wrap_triton(attention_kernels.backward_kernel)[(b * heads * count,)](
+            qkv, out, grad, log_sums, grad_qkv, sums, row, part, n, scale,
+            scale * math.log2(math.e), heads, dim // heads, cut.outer, cut.inner, count == 1,
+            num_warps=cut.warps, num_stages=cut.stages,
+        )  # fmt: skip
+        row, part = row + b * n, part + b * count
     return grad_qkv, sums
 
 
 if triton is not None:
 
-    @triton.jit
-    def _forward_kernel(
-        qkv, out, log_sums, n, SCALE_2: tl.constexpr,
-        HEADS: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
-    ):  # fmt: skip
-        """A block of one head's queries against all keys; exponents and logarithms of base 2."""
-        blocks = tl.cdiv(n, QUERIES)
-        block, pair = tl.program_id(0) % blocks, tl.program_id(0) // blocks
-        picture, head = (pair // HEADS).to(tl.int64), pair % HEADS
-        dim: tl.constexpr = HEADS * D
-        base = qkv + picture * n * 3 * dim + head * D
-        feature = tl.arange(0, D)[None, :]
-        query = block * QUERIES + tl.arange(0, QUERIES)
-        q = tl.load(base + query[:, None] * 3 * dim + feature, mask=query[:, None] < n, other=0.0)
-        top = tl.full((QUERIES,), -float("inf"), tl.float32)
-        total = tl.zeros((QUERIES,), tl.float32)
-        value = tl.zeros((QUERIES, D), tl.float32)
-        for start in range(0, n, KEYS):
-            key = start + tl.arange(0, KEYS)
-            at = base + key[:, None] * 3 * dim + feature
-            k = tl.load(at + dim, mask=key[:, None] < n, other=0.0)
-            v = tl.load(at + 2 * dim, mask=key[:, None] < n, other=0.0)
-            s = tl.where(key[None, :] < n, tl.dot(q, tl.trans(k)) * SCALE_2, -float("inf"))
-            new_top = tl.maximum(top, tl.max(s, 1))
-            p = tl.exp2(s - new_top[:, None])
-            shrink = tl.exp2(top - new_top)
-            total = total * shrink + tl.sum(p, 1)
-            value = value * shrink[:, None] + tl.dot(p.to(v.dtype), v)
-            top = new_top
-        at = picture * n * dim + query[:, None] * dim + head * D + feature
-        value = (value / total[:, None]).to(out.dtype.element_ty)
-        tl.store(out + at, value, mask=query[:, None] < n)
-        tl.store(log_sums + pair.to(tl.int64) * n + query, top + tl.log2(total), mask=query < n)
-
-    @triton.jit
-    def _tokens(base, at, n, ROW: tl.constexpr, D: tl.constexpr):
-        """Rows ``at`` of a matrix with D columns; rows beyond n are 0, and so add nothing."""
-        place = base + at[:, None] * ROW + tl.arange(0, D)[None, :]
-        return tl.load(place, mask=at[:, None] < n, other=0.0)
-
-    @triton.jit
-    def _backward_kernel(
-        qkv, out, grad, log_sums, grad_qkv, sums_qkv, n,
-        SCALE: tl.constexpr, SCALE_2: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
-        OUTER: tl.constexpr, INNER: tl.constexpr, WHOLE: tl.constexpr,
-    ):  # fmt: skip
-        """A block of one head's keys and values against all queries, then of its queries.
-
-        With all keys in one block (``WHOLE``) the first pass has the queries' gradients too.
-        """
-        blocks = tl.cdiv(n, OUTER)
-        block, pair = tl.program_id(0) % blocks, tl.program_id(0) // blocks
-        picture, head = (pair // HEADS).to(tl.int64), pair % HEADS
-        dim: tl.constexpr = HEADS * D
-        q_base = qkv + picture * n * 3 * dim + head * D
-        out_base = out + picture * n * dim + head * D
-        g_base = grad + picture * n * dim + head * D
-        sums_base = log_sums + pair.to(tl.int64) * n
-        stored = grad_qkv + picture * n * 3 * dim + head * D
-        feature = tl.arange(0, D)
-        summed = sums_qkv + (picture * blocks + block) * 3 * dim + head * D + feature
-
-        outer = block * OUTER + tl.arange(0, OUTER)
-        # Rows beyond n are read as 0. Their gradients need not be 0, and are left out.
-        real = outer[:, None] < n
-        k = _tokens(q_base + dim, outer, n, 3 * dim, D)
-        v = _tokens(q_base + 2 * dim, outer, n, 3 * dim, D)
-        grad_k = tl.zeros((OUTER, D), tl.float32)
-        grad_v = tl.zeros((OUTER, D), tl.float32)
-        sum_q = tl.zeros((D,), tl.float32)
-        for start in range(0, n, INNER):
-            inner = start + tl.arange(0, INNER)
-            q = _tokens(q_base, inner, n, 3 * dim, D)
-            g = _tokens(g_base, inner, n, dim, D)
-            o = _tokens(out_base, inner, n, dim, D)
-            log_sum = tl.load(sums_base + inner, mask=inner < n, other=0.0)
-            delta = tl.sum(o.to(tl.float32) * g.to(tl.float32), 1)
-            p_t = tl.exp2(tl.dot(k, tl.trans(q)) * SCALE_2 - log_sum[None, :])
-            # Keys beyond n score 0, which may be far above all others: 2 to that is infinite.
-            p_t = tl.where(real, p_t, 0.0)
-            grad_v += tl.dot(p_t.to(g.dtype), g)
-            grad_s_t = (p_t * (tl.dot(v, tl.trans(g)) - delta[None, :])).to(q.dtype)
-            grad_k += tl.dot(grad_s_t, q)
-            if WHOLE:
-                block_q = tl.dot(tl.trans(grad_s_t), k) * SCALE
-                at = stored + inner[:, None] * 3 * dim + feature[None, :]
-                tl.store(at, block_q.to(q.dtype), mask=inner[:, None] < n)
-                sum_q += tl.sum(block_q, 0)  # queries beyond n have none: their g and delta are 0
-        grad_k *= SCALE
-        stored += outer[:, None] * 3 * dim + feature[None, :]
-        tl.store(stored + dim, grad_k.to(k.dtype), mask=real)
-        tl.store(stored + 2 * dim, grad_v.to(k.dtype), mask=real)
-        tl.store(summed + dim, tl.sum(tl.where(real, grad_k, 0.0), 0))
-        tl.store(summed + 2 * dim, tl.sum(tl.where(real, grad_v, 0.0), 0))
-
-        if not WHOLE:
-            query = _tokens(q_base, outer, n, 3 * dim, D)
-            query_g = _tokens(g_base, outer, n, dim, D)
-            query_o = _tokens(out_base, outer, n, dim, D)
-            query_log_sum = tl.load(sums_base + outer, mask=outer < n, other=0.0)
-            query_delta = tl.sum(query_o.to(tl.float32) * query_g.to(tl.float32), 1)
-            grad_q = tl.zeros((OUTER, D), tl.float32)
-            for start in range(0, n, INNER):
-                inner = start + tl.arange(0, INNER)
-                keys = _tokens(q_base + dim, inner, n, 3 * dim, D)
-                values = _tokens(q_base + 2 * dim, inner, n, 3 * dim, D)
-                p = tl.exp2(tl.dot(query, tl.trans(keys)) * SCALE_2 - query_log_sum[:, None])
-                p = tl.where(inner[None, :] < n, p, 0.0)
-                grad_s = p * (tl.dot(query_g, tl.trans(values)) - query_delta[:, None])
-                grad_q += tl.dot(grad_s.to(keys.dtype), keys)
-            grad_q *= SCALE
-            tl.store(stored, grad_q.to(k.dtype), mask=real)
-            sum_q = tl.sum(grad_q, 0)
-        tl.store(summed, sum_q)
-
     @torch.library.triton_op("wessl::attention", mutates_args=())
-    def _attention(qkv: Tensor, bias: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-        return forward(qkv, heads)
+    def _attention(
+        qkv: Tensor, bias: Tensor, heads: int, pictures: list[int], tokens: list[int]
+    ) -> tuple[Tensor, Tensor]:
+        return forward(qkv, heads, Segments(pictures, tokens))
 
     @torch.library.triton_op("wessl::attention_backward", mutates_args=())
     def _attention_backward(
-        qkv: Tensor, out: Tensor, grad: Tensor, log_sums: Tensor, heads: int
+        qkv: Tensor,
+        out: Tensor,
+        grad: Tensor,
+        log_sums: Tensor,
+        heads: int,
+        pictures: list[int],
+        tokens: list[int],
     ) -> tuple[Tensor, Tensor]:
-        return backward(qkv, out, grad, log_sums, heads)
+        return backward(qkv, out, grad, log_sums, heads, Segments(pictures, tokens))
 
-    def _save(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: tuple[Tensor, Tensor]) -> None:
-        qkv, _, ctx.heads = inputs
+    def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        qkv, _, *ctx.cut = inputs
         out, log_sums = output
         ctx.save_for_backward(qkv, out, log_sums)
         ctx.mark_non_differentiable(log_sums)
 
-    def _gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
+    def _gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
         qkv, out, log_sums = ctx.saved_tensors
-        grad_qkv, sums = _attention_backward(qkv, out, grad.contiguous(), log_sums, ctx.heads)
-        return grad_qkv, sums.sum(0), None
+        grad_qkv, sums = _attention_backward(qkv, out, grad.contiguous(), log_sums, *ctx.cut)
+        return grad_qkv, sums.sum(0), None, None, None
 
     _attention.register_autograd(_gradient, setup_context=_save)

@@ -45,8 +45,8 @@ def apply(
 ) -> tuple[Tensor, Tensor]:
     """``y = x + scale branch`` and ``F.layer_norm(y, (dim,), weight, shift, eps)``.
 
-    ``x`` and ``branch`` are ``(b, n, dim)``, ``scale`` one number a picture in fp32 (None: 1).
-    ``bias`` was added to ``branch`` already; here it gets its gradient.
+    ``x`` and ``branch`` are ``(b, n, dim)`` or ``(T, dim)``, ``scale`` one number in fp32 for each
+    ``x[i]`` (None: 1). ``bias`` was added to ``branch`` already; here it gets its gradient.
     """
     y, normed, _, _ = _add_norm(
         x.contiguous(), branch.contiguous(), scale, bias, weight, shift, eps
@@ -63,14 +63,15 @@ def forward(
     eps: float,
     cut: Cut = FORWARD,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sum and norm ``(b, n, dim)``; for ``backward`` means and inverse deviations ``(b n)``."""
-    b, n, dim = x.shape
+    """Sum and norm ``(..., dim)``; for ``backward`` each token's mean and inverse deviation."""
+    rows, dim = x.numel() // x.shape[-1], x.shape[-1]
     y, normed = torch.empty_like(x), torch.empty_like(branch)
-    mean = torch.empty(b * n, dtype=torch.float32, device=x.device)
+    mean = torch.empty(rows, dtype=torch.float32, device=x.device)
     inverse = torch.empty_like(mean)
-    torch.library.wrap_triton(_forward_kernel)[(triton.cdiv(b * n, cut.at_once),)](
+    torch.library.wrap_triton(_forward_kernel)[(triton.cdiv(rows, cut.at_once),)](
         x, branch, x if scale is None else scale, weight, shift, y, normed, mean, inverse,
-        b * n, n, dim, _power(dim), eps, cut.at_once, scale is not None, num_warps=cut.warps,
+        rows, _together(rows, scale), dim, _power(dim), eps, cut.at_once, scale is not None,
+        num_warps=cut.warps,
     )  # fmt: skip
     return y, normed, mean, inverse
 
@@ -89,18 +90,23 @@ def backward(
 
     Without a scale the two gradients are the same, and the second stays empty.
     """
-    b, n, dim = y.shape
+    rows, dim = y.numel() // y.shape[-1], y.shape[-1]
     cut = cut or backward_cut(dim)
-    parts = triton.cdiv(b * n, cut.of_program)
+    parts = triton.cdiv(rows, cut.of_program)
     grad_x = torch.empty_like(y)
     grad_branch = torch.empty_like(grad_normed) if scale is not None else y.new_empty(0)
     sums = torch.empty((parts, 3, dim), dtype=torch.float32, device=y.device)
     torch.library.wrap_triton(_backward_kernel)[(parts,)](
         grad_y, grad_normed, y, mean, inverse, y if scale is None else scale, weight,
-        grad_x, grad_branch, sums, b * n, n, dim, _power(dim), cut.of_program, cut.at_once,
-        scale is not None, num_warps=cut.warps,
+        grad_x, grad_branch, sums, rows, _together(rows, scale), dim, _power(dim),
+        cut.of_program, cut.at_once, scale is not None, num_warps=cut.warps,
     )  # fmt: skip
     return grad_x, grad_branch, sums
+
+
+def _together(rows: int, scale: Tensor | None) -> int:
+    """Successive tokens that share a number of ``scale``."""
+    return 1 if scale is None else rows // len(scale)
 
 
 def _power(dim: int) -> int:

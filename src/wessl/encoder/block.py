@@ -1,0 +1,158 @@
+"""The parts of the vision transformer.
+
+Tokens are ``(b, n, dim)``; with ``segments`` they are one stream ``(T, dim)`` of several batches.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from wessl.encoder import kernels
+from wessl.encoder.segments import Segments
+
+
+class PatchEmbed(nn.Module):
+    def __init__(self, patch_size: int, in_channels: int, dim: int):
+        super().__init__()
+        self.proj = nn.Conv2d(in_channels, dim, patch_size, patch_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """``(b, ch, h, w) -> (b, patches, dim)``: the convolution written as one matrix product."""
+        p = self.proj.kernel_size[0]
+        b, ch, h, w = images.shape
+        rows, columns = h // p, w // p
+        patches = images[:, :, : rows * p, : columns * p].reshape(b, ch, rows, p, columns, p)
+        patches = patches.permute(0, 2, 4, 1, 3, 5).reshape(b, rows * columns, ch * p * p)
+        return F.linear(patches, self.proj.weight.flatten(1), self.proj.bias)
+
+
+class Attention(nn.Module):
+    def __init__(self, dim: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.proj(self.mixed(x))
+
+    def mixed(self, x: Tensor, segments: Segments | None = None) -> Tensor:
+        """What the tokens take from each other, before ``proj``."""
+        weight, bias = self.qkv.weight, self.qkv.bias
+        return kernels.linear_attention(x, weight, bias, self.heads, segments)
+
+    def of_cls(self, x: Tensor, segments: Segments | None = None) -> Tensor:
+        """``forward(x)[:, :1]``: the first token's query on everybody's keys."""
+        dim = x.shape[-1]
+        weight, bias = self.qkv.weight, self.qkv.bias
+        q = F.linear(_first(x, segments), weight[:dim], bias[:dim])
+        kv = F.linear(x, weight[dim:], bias[dim:])
+        if segments is None:
+            return self.proj(self._look(q, kv))
+        batches = zip(segments.split_pictures(q), segments.split(kv), strict=True)
+        return self.proj(torch.cat([self._look(*batch) for batch in batches]))
+
+    def _look(self, q: Tensor, kv: Tensor) -> Tensor:
+        """What queries ``(b, 1, dim)`` find in keys and values ``(b, n, 2 dim)``."""
+        (q,), (k, v) = self._split(q), self._split(kv)
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+    def maps(self, x: Tensor) -> Tensor:
+        """Who looks at whom: ``(b, heads, tokens, tokens)``, rows summing to 1."""
+        q, k, _ = self._split(self.qkv(x))
+        return (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(-1)
+
+    def _split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """``(b, n, parts * dim) -> parts x (b, heads, n, dim / heads)``."""
+        head_dim = self.qkv.in_features // self.heads
+        return x.unflatten(2, (-1, self.heads, head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+class Mlp(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.fc1 = nn.Linear(dim, 4 * dim)
+        self.fc2 = nn.Linear(4 * dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.hidden(x))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """``(..., 4 dim)``, before ``fc2``."""
+        return kernels.linear_gelu(x, self.fc1.weight, self.fc1.bias)
+
+
+class Block(nn.Module):
+    def __init__(self, dim: int, heads: int, drop_path: float):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=1e-6)
+        self.attn = Attention(dim, heads)
+        self.norm2 = nn.LayerNorm(dim, eps=1e-6)
+        self.mlp = Mlp(dim)
+        self.drop_path = drop_path
+
+    def forward(
+        self,
+        x: Tensor,
+        drop: Tensor | None = None,
+        normed: Tensor | None = None,
+        segments: Segments | None = None,
+    ) -> Tensor:
+        """``drop`` holds this block's uniform draws, ``(b, 2)``: one for each residual branch.
+
+        With segments it holds the picture's for each token, ``(T, 2)``. ``normed`` is
+        ``norm1(x)``, where that is known already.
+        """
+        x, normed = self._attend(x, self.norm1(x) if normed is None else normed, drop, segments)
+        return kernels.add_plain(x, self._scale(drop, 1, x), self.mlp(normed))
+
+    def chained(
+        self,
+        x: Tensor,
+        normed: Tensor,
+        then: nn.LayerNorm,
+        drop: Tensor | None,
+        segments: Segments | None,
+    ) -> tuple[Tensor, Tensor]:
+        """``forward`` of the same, and ``then`` of that: the next block's first norm."""
+        x, normed = self._attend(x, normed, drop, segments)
+        scale = self._scale(drop, 1, x)
+        return kernels.linear_add_norm(x, scale, self.mlp.hidden(normed), self.mlp.fc2, then)
+
+    def of_cls(
+        self,
+        x: Tensor,
+        drop: Tensor | None = None,
+        normed: Tensor | None = None,
+        segments: Segments | None = None,
+    ) -> Tensor:
+        """``forward(x, drop, normed)[:, :1]``, without computing the other tokens.
+
+        With segments that of all pictures, and ``drop`` has two draws a picture.
+        """
+        mixed = self.attn.of_cls(self.norm1(x) if normed is None else normed, segments)
+        cls = _first(x, segments)
+        cls = kernels.add_plain(cls, self._scale(drop, 0, cls), mixed)
+        return kernels.add_plain(cls, self._scale(drop, 1, cls), self.mlp(self.norm2(cls)))
+
+    def _attend(
+        self, x: Tensor, normed: Tensor, drop: Tensor | None, segments: Segments | None
+    ) -> tuple[Tensor, Tensor]:
+        """The stream after the first branch, and ``norm2`` of it."""
+        scale, mixed = self._scale(drop, 0, x), self.attn.mixed(normed, segments)
+        return kernels.linear_add_norm(x, scale, mixed, self.attn.proj, self.norm2)
+
+    def _scale(self, drop: Tensor | None, which: int, x: Tensor) -> Tensor | None:
+        """Drop-path: 0 for pictures that skip the branch, more than 1 for the rest; None: all 1."""
+        if not self.training or self.drop_path == 0:
+            return None
+        draw = torch.rand(len(x), device=x.device) if drop is None else drop[:, which]
+        kept = (draw >= self.drop_path).to(torch.promote_types(x.dtype, torch.float32))
+        return kept / (1 - self.drop_path)
+
+
+def _first(x: Tensor, segments: Segments | None) -> Tensor:
+    """Every picture's first token, ``(b, 1, dim)``."""
+    return x[:, :1] if segments is None else segments.first_tokens(x)
