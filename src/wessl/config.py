@@ -40,6 +40,8 @@ class EncoderConfig:
     """Number of attention heads, where it differs from the size's."""
     drop_path: float = 0.1
     """Stochastic depth of the last block; earlier ones less, linearly."""
+    start: Literal["random", "mimetic"] = "random"
+    """How a transformer starts: mimetic has attention that looks trained, for few pictures."""
     widths: tuple[int, ...] = (24, 48, 96)
     """Widths of the convolutional encoder's blocks."""
 

@@ -145,6 +145,7 @@ def features_key(
 def weights_digest(encoder: TrainedEncoder) -> str:
     """Of the architecture and every tensor; 64 hexadecimal digits."""
     built = dict(encoder.description["encoder"], drop_path=0.0)
+    built.pop("start", None)  # like drop-path, of the training alone
     digest = hashlib.sha256(json.dumps(built, sort_keys=True).encode())
     for name, tensor in sorted(encoder.encoder.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from wessl.config import Config
+from wessl.encoder.mimetic import mimetic_
 from wessl.encoder.protocol import Encoder
 from wessl.encoder.vit import ViT
 from wessl.ensemble.heads import EnsembleHeads
@@ -52,6 +53,8 @@ def build_model(config: Config) -> Model:
             config.heads.batch_norm,
             weight_norm=config.heads.code_length != "one",
         )
+        if config.encoder.start == "mimetic" and isinstance(encoder, ViT):
+            mimetic_(encoder)
     if config.heads.code_length == "fixed" and heads.code_length is not None:
         heads.code_length.requires_grad_(False)
     return Model(encoder, heads)

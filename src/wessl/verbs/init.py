@@ -16,7 +16,7 @@ from wessl.run import Run, read_weights
 from wessl.weights import say_of
 
 Change = Callable[[Config], Config]
-_OWN = ("drop_path",)
+_OWN = ("drop_path", "start")
 """What of an encoder belongs to a training and not to its weights."""
 THEIRS = ("encoder.", "channels")
 """The settings that the weights decide."""
