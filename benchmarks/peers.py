@@ -25,8 +25,9 @@ from wessl.bench.pictures import pictures
 from wessl.bench.steps import Subject, batch_shape, build_trainer
 from wessl.bench.turns import in_turns
 from wessl.bench.views import views_of
-from wessl.config import Config, Options, override
+from wessl.config import Config, Options
 from wessl.recipes import recipe
+from wessl.settings import override
 
 Row = tuple[str, Callable[[], Any]]
 

@@ -10,10 +10,11 @@ from functools import cached_property
 
 import torch
 
-from wessl.config import Config, override
+from wessl.config import Config
 from wessl.pretrain import cost
 from wessl.pretrain.model import Model, build_model
 from wessl.recipes import recipe
+from wessl.settings import override
 
 MEASURED = {"S": (256, 2648.0), "B": (128, 950.0)}
 """Pictures in a batch and pictures a second of one H200, compiled, bf16."""

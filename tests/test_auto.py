@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from wessl import auto, recipes
 from wessl.auto import DataFacts
-from wessl.config import Config, differences, from_dict, override, to_dict
+from wessl.config import Config
 from wessl.errors import UserError
+from wessl.settings import differences, from_dict, override, to_dict
 
 STARRED = [family for family in recipes.FAMILIES if "star" in family]
 SETTINGS = st.builds(

@@ -10,7 +10,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "wessl"
 THIRD_PARTY = {
     "torch", "numpy", "PIL", "scipy", "sklearn", "safetensors", "tyro", "rich", "matplotlib",
 }  # fmt: skip
-# Beyond the design's table: errors and config are leaves without torch that rooms above may read;
+CONFIG = {"errors", "config", "settings"}
+# Beyond the design's table: these three are leaves without torch that rooms above may read;
 # data reads scikit-learn's digits and, with scipy, .mat files, lazily; weights reads other people's
 # files for run; triton comes with torch's CUDA builds; auto, plan and verbs wire rooms as cli does.
 ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may import)
@@ -25,13 +26,14 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
         {"torch", "triton", "numpy", "PIL", "scipy", "sklearn", "fsspec", "datasets"},
     ),
     "config": ({"errors", "data"}, set()),  # plain dataclasses: a leaf that rooms above may read
-    "weights": ({"errors", "config", "encoder"}, {"torch", "safetensors"}),
+    "settings": ({"errors", "config"}, set()),  # config by name: another such leaf
+    "weights": (CONFIG | {"encoder"}, {"torch", "safetensors"}),
     "run": (
-        {"errors", "files", "config", "ensemble", "encoder", "weights"},
+        CONFIG | {"files", "ensemble", "encoder", "weights"},
         {"torch", "numpy", "safetensors"},
     ),
     "pretrain": (
-        {"errors", "files", "config", "ensemble", "encoder", "data", "run"},
+        CONFIG | {"files", "ensemble", "encoder", "data", "run"},
         {"torch", "numpy", "rich"},
     ),
     "track": (  # hears rows, and knows nothing of who trains; torch has TensorBoard's writer
@@ -39,17 +41,17 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
         {"torch", "tensorboard", "wandb", "trackio"},
     ),
     "evaluate": (
-        {"errors", "devices", "files", "config", "encoder", "data", "run"},
+        CONFIG | {"devices", "files", "encoder", "data", "run"},
         {"torch", "numpy", "PIL", "rich", "safetensors"},
     ),
     "analyse": ({"errors", "ensemble", "encoder", "data", "run"}, {"torch", "numpy", "scipy"}),
     "report": ({"errors", "run"}, {"numpy", "matplotlib"}),
     "bench": (  # measures the rooms below it; what it finds goes to the verb
-        {"_version", "errors", "config", "encoder", "ensemble", "data", "evaluate", "pretrain"},
+        CONFIG | {"_version", "encoder", "ensemble", "data", "evaluate", "pretrain"},
         {"torch", "numpy", "PIL", "sklearn", "rich"},
     ),
     "commands": (  # what may be asked of a verb; test_cli.py sees that none of it imports torch
-        {"errors", "config", "recipes", "data", "evaluate", "export", "study", "track", "__init__"},
+        CONFIG | {"recipes", "data", "evaluate", "export", "study", "track", "__init__"},
         {"tyro"},
     ),
     "export": (  # onnxruntime runs what was written, where it is installed

@@ -7,9 +7,9 @@ from PIL import Image
 
 import wessl
 from wessl import plan
-from wessl.config import override
 from wessl.data.sources import Source, open_source
 from wessl.errors import UserError
+from wessl.settings import override
 
 CPU = torch.device("cpu")
 

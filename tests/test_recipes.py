@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from wessl import auto, recipes
-from wessl.config import Config, from_dict, to_dict
+from wessl.config import Config
 from wessl.errors import UserError
+from wessl.settings import from_dict, to_dict
 
 # What no table varies. Where the paper is silent (short side, seed, unused fields), our own.
 COMMON = {

@@ -11,12 +11,13 @@ import torch
 from safetensors.torch import save_file
 
 import wessl.run as module
-from wessl.config import EncoderConfig, from_dict
+from wessl.config import EncoderConfig
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
 from wessl.files import sha256, write_json, write_whole
 from wessl.run import Run, build_encoder, read_weights
+from wessl.settings import from_dict
 
 
 @pytest.fixture

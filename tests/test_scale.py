@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from wessl.config import override
 from wessl.ensemble.targets import me_max, sinkhorn
 from wessl.pretrain import cost
 from wessl.pretrain.model import build_model, teacher_of
 from wessl.recipes import recipe
+from wessl.settings import override
 from wessl.verbs.completion import flags_of
 
 ROOT = Path(__file__).parents[1]

@@ -19,11 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from wessl.config import Config, override
+from wessl.config import Config
 from wessl.data.view_config import Views, dino_views, drawing_views
 from wessl.errors import UserError
 from wessl.pretrain.cost import flops_per_image, peak_bytes
 from wessl.recipes import FAMILIES, names, unknown
+from wessl.settings import override
 
 Change = Callable[[Config], Config]
 

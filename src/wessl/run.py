@@ -27,12 +27,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from wessl.config import Config, EncoderConfig, from_dict, to_dict
+from wessl.config import Config, EncoderConfig
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.convert import Network
 from wessl.encoder.vit import ViT
 from wessl.errors import Failure, UserError
 from wessl.files import FULL, sha256, write_json, write_tensors, write_whole
+from wessl.settings import from_dict, to_dict
 from wessl.weights import read_foreign, read_tensors
 
 fcntl: ModuleType | None

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from wessl.config import EncoderConfig, to_dict
+from wessl.config import EncoderConfig
 from wessl.encoder.convert import Converted, Network, UnknownHeads, convert
 from wessl.errors import UserError
+from wessl.settings import to_dict
 
 
 def read_foreign(

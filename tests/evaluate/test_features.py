@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from wessl.config import Config, EncoderConfig, HeadsConfig, to_dict
+from wessl.config import Config, EncoderConfig, HeadsConfig
 from wessl.data.cache import build_cache
 from wessl.data.digest import pictures_digest
 from wessl.data.sources import open_source
@@ -18,6 +18,7 @@ from wessl.evaluate.feature_store import FeatureStore, weights_digest
 from wessl.evaluate.features import TrainedEncoder, extract, extract_all, load, readings_of
 from wessl.pretrain.model import build_model, teacher_of
 from wessl.run import Run, describe_encoder
+from wessl.settings import to_dict
 
 
 def build(folder, name="pictures", count=23, seed=0, sizes=(8, 14)):

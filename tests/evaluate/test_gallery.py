@@ -10,12 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
-from wessl.config import EncoderConfig, to_dict
+from wessl.config import EncoderConfig
 from wessl.data.cache import build_cache
 from wessl.data.sources import open_source
 from wessl.evaluate.features import TrainedEncoder, extract
 from wessl.evaluate.gallery import gallery
 from wessl.run import build_encoder
+from wessl.settings import to_dict
 
 VIT = EncoderConfig(kind="vit", dim=24, depth=2, heads=3, patch_size=4, image_size=24)
 CONV = EncoderConfig(kind="conv", widths=(4, 8), image_size=8)

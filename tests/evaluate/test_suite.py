@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from PIL import Image
 from rich.console import Console
 
-from wessl.config import EncoderConfig, to_dict
+from wessl.config import EncoderConfig
 from wessl.data.cache import build_cache
 from wessl.data.sources import open_source
 from wessl.errors import UserError
@@ -29,6 +29,7 @@ from wessl.evaluate.table import explain, explain_confused, print_comparison, pr
 from wessl.evaluate.task import Task
 from wessl.evaluate.transfer_features import transfer_features
 from wessl.run import build_encoder
+from wessl.settings import to_dict
 
 CPU = torch.device("cpu")
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
-from wessl.config import Config, EncoderConfig, to_dict
+from wessl.config import Config, EncoderConfig
 from wessl.run import Run, build_encoder
+from wessl.settings import to_dict
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 TINY: dict[str, Any] = dict(dim=48, depth=2, heads=4, patch_size=8, image_size=32)

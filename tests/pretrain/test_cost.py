@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from wessl.config import Config, EncoderConfig, HeadsConfig, override
+from wessl.config import Config, EncoderConfig, HeadsConfig
 from wessl.data.cache import Batch
 from wessl.data.view_config import dino_views, drawing_views
 from wessl.pretrain import cost
 from wessl.pretrain.batch import mask, prepare
 from wessl.pretrain.model import build_model, teacher_of
 from wessl.recipes import recipe
+from wessl.settings import override
 
 SMALL = [
     Config(

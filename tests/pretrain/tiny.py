@@ -6,21 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from wessl.config import (
-    Config,
-    EncoderConfig,
-    HeadsConfig,
-    LossConfig,
-    OptimConfig,
-    Options,
-    override,
-)
+from wessl.config import Config, EncoderConfig, HeadsConfig, LossConfig, OptimConfig, Options
 from wessl.data.cache import PictureCache, build_cache
 from wessl.data.loader import Loader
 from wessl.data.sources import open_source
 from wessl.data.view_config import Views, dino_views, msn_views
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.pretrain.trainer import Trainer
+from wessl.settings import override
 
 MEAN_STD = ([0.3], [0.35])
 

@@ -7,8 +7,9 @@ import math
 import numpy as np
 from PIL import Image
 
-from wessl.config import Config, Options, override, to_dict
+from wessl.config import Config, Options
 from wessl.run import Run
+from wessl.settings import override, to_dict
 
 CODES = 64
 

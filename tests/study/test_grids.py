@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from wessl.auto import DataFacts
-from wessl.config import Options, differences, to_dict
+from wessl.config import Options
 from wessl.pretrain.model import build_model
+from wessl.settings import differences, to_dict
 from wessl.study.asked import Asked, head_parameters, make_items, make_key
 from wessl.study.cell import Cell
 from wessl.study.data import Data

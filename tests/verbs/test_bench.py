@@ -20,9 +20,9 @@ from wessl.bench.steps import (
     photographs,
 )
 from wessl.bench.turns import in_turns
-from wessl.config import override
 from wessl.devices import has_bf16
 from wessl.errors import UserError
+from wessl.settings import override
 
 CPU = torch.device("cpu")
 

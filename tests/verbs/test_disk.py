@@ -4,8 +4,9 @@ import pytest
 from small_runs import tiny
 
 import wessl
-from wessl.config import Config, from_dict
+from wessl.config import Config
 from wessl.recipes import recipe
+from wessl.settings import from_dict
 from wessl.verbs.disk import checkpoint_bytes
 
 

@@ -11,12 +11,13 @@ from PIL import Image
 
 import wessl
 from wessl.cli import main
-from wessl.config import Config, from_dict
+from wessl.config import Config
 from wessl.data.cache import build_cache
 from wessl.data.sources import open_source
 from wessl.data.views import centre_crop
 from wessl.errors import UserError
 from wessl.pretrain.model import build_model
+from wessl.settings import from_dict
 
 DIGITS = "builtin://digits/test"
 SMALL = {"heads.count": 3, "codes": 16, "hidden_dim": 32, "epochs": 1, "quiet": True}

@@ -15,9 +15,9 @@ from small_runs import QUICK, command, photographs, tiny
 
 import wessl
 from wessl import plan
-from wessl.config import override
 from wessl.errors import UserError
 from wessl.recipes import recipe
+from wessl.settings import override
 from wessl.verbs.completion import flags_of
 
 

@@ -19,8 +19,8 @@ import wessl
 from wessl import auto
 from wessl.auto import DataFacts
 from wessl.commands.study import parse
-from wessl.config import override, to_dict
 from wessl.errors import Failure, UserError
+from wessl.settings import override, to_dict
 from wessl.study.record import note_failure
 from wessl.study.studies import STUDIES
 from wessl.study.terminal import print_table

@@ -13,13 +13,14 @@ from wessl.bench.baseline import Baseline
 from wessl.bench.memory import peak_bytes
 from wessl.bench.pictures import pictures
 from wessl.bench.turns import Measured, Work, in_turns
-from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options, override
+from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
 from wessl.data.view_config import dino_views, drawing_views
 from wessl.pretrain.cost import batch_that_fits, flops_per_image, peak_flops
 from wessl.pretrain.model import build_model
 from wessl.pretrain.schedules import schedule
 from wessl.pretrain.step import Views
 from wessl.pretrain.trainer import Trainer
+from wessl.settings import override
 
 HEADS = (1, 4, 16)
 

@@ -17,8 +17,9 @@ from wessl.commands.out_folder import refuse_out
 from wessl.commands.paths import refuse_missing_data, refuse_missing_weights
 from wessl.commands.pretrain_help import family_of, show_all, show_few
 from wessl.commands.reading import grouped, plain, read, read_some
-from wessl.config import Config, Options, check_ranges
+from wessl.config import Config, Options
 from wessl.errors import UserError
+from wessl.settings import check_ranges
 from wessl.track.installed import refuse_missing
 
 

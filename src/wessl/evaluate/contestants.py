@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wessl.config import EncoderConfig, from_dict
+from wessl.config import EncoderConfig
 from wessl.data.cache import PictureCache
 from wessl.evaluate.feature_store import FeatureStore, weights_digest
 from wessl.evaluate.features import TrainedEncoder, readings_of
@@ -16,6 +16,7 @@ from wessl.evaluate.progress import bar
 from wessl.evaluate.readings import Reading
 from wessl.evaluate.settings import Precision
 from wessl.run import build_encoder
+from wessl.settings import from_dict
 
 WIDE = 768
 """From this width on the paper's linear protocol reads [CLS] and the mean patch, below it the last

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from wessl.config import EncoderConfig, from_dict
+from wessl.config import EncoderConfig
 from wessl.data.cache import Batch, PictureCache
 from wessl.data.decode import PixelFormat, decode, with_channels
 from wessl.data.views import centre_crop
@@ -21,6 +21,7 @@ from wessl.evaluate.passes import EncoderPass, Progress
 from wessl.evaluate.readings import Reading, possible_readings, read_tokens
 from wessl.evaluate.settings import Precision
 from wessl.run import Run, build_encoder, damage, read_weights
+from wessl.settings import from_dict
 
 Picture = str | Path | Image.Image | np.ndarray[Any, Any]
 

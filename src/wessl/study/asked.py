@@ -11,10 +11,11 @@ import torch
 
 from wessl import plan
 from wessl.auto import DataFacts
-from wessl.config import Config, Options, to_dict
+from wessl.config import Config, Options
 from wessl.errors import UserError
 from wessl.evaluate.settings import Settings
 from wessl.pretrain.model import build_model
+from wessl.settings import to_dict
 from wessl.study.cell import Cell, Size, Study, refuse_strangers
 from wessl.study.columns import Column
 from wessl.study.cost import Measuring

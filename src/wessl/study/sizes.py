@@ -11,8 +11,9 @@ from typing import Any
 
 from wessl import auto, recipes
 from wessl.auto import DataFacts
-from wessl.config import Config, HeadsConfig, override
+from wessl.config import Config, HeadsConfig
 from wessl.data.view_config import Views, dino_views, msn_views
+from wessl.settings import override
 from wessl.study.cell import AtLeast, Cell, Share, Size
 from wessl.study.grids import HIDDEN
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from wessl._version import versions
-from wessl.config import differences, to_dict
 from wessl.run import Run
+from wessl.settings import differences, to_dict
 from wessl.study.asked import Item, Planned
 from wessl.study.columns import Column
 from wessl.study.intervals import Seeds, paired, summary

@@ -4,10 +4,11 @@ import time
 from typing import Any
 
 from wessl import recipes
-from wessl.config import Config, Options, differences, from_dict, to_dict
+from wessl.config import Config, Options
 from wessl.errors import UserError
 from wessl.pretrain.console import Console
 from wessl.run import Run
+from wessl.settings import differences, from_dict, to_dict
 from wessl.verbs.pretrain import pretrain_with
 
 State = dict[str, Any]

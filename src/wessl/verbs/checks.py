@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from wessl.config import Config, Options, check_ranges
+from wessl.config import Config, Options
 from wessl.data.cache import Batch
 from wessl.data.loader import check_batch, check_parts
 from wessl.data.memory import available_memory
@@ -19,6 +19,7 @@ from wessl.pretrain import cost
 from wessl.pretrain.batch import check_views, prepare
 from wessl.pretrain.console import Console
 from wessl.pretrain.model import build_model, refuse_misfit
+from wessl.settings import check_ranges
 from wessl.track.installed import refuse_missing
 
 FEW_STEPS = 100

@@ -15,7 +15,7 @@ from wessl.analyse.measure import summarise
 from wessl.analyse.record import record
 from wessl.commands.diversity import PICTURES
 from wessl.commands.diversity import Diversity as Asked
-from wessl.config import Config, from_dict
+from wessl.config import Config
 from wessl.data.sources import open_source
 from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder
@@ -24,6 +24,7 @@ from wessl.pretrain.console import Console
 from wessl.pretrain.model import Model
 from wessl.pretrain.parallel import Team
 from wessl.run import Run, describe_encoder
+from wessl.settings import from_dict
 from wessl.verbs.diversity_inputs import GROUP, Sample, assignments, load_teacher, open_sample
 from wessl.verbs.pages import write_page
 from wessl.verbs.sharing import is_first, sharing

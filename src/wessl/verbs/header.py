@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from wessl._version import versions
-from wessl.config import Options, to_dict
+from wessl.config import Options
 from wessl.data.digest import sizes_digest
 from wessl.data.pictures import Pictures
 from wessl.plan import Plan
+from wessl.settings import to_dict
 
 State = dict[str, Any]
 

@@ -6,11 +6,12 @@ here is said and no more.
 
 from pathlib import Path
 
-from wessl.config import Config, from_dict
+from wessl.config import Config
 from wessl.data.cache import PictureCache
 from wessl.evaluate.features import TrainedEncoder, load
 from wessl.evaluate.gallery import gallery
 from wessl.run import Run
+from wessl.settings import from_dict
 from wessl.verbs.diversity import diversity
 from wessl.verbs.pages import Say, write_page
 

@@ -10,9 +10,10 @@ from torch import Tensor
 from wessl import recipes
 from wessl.auto import Choice
 from wessl.commands.pretrain_help import family_of
-from wessl.config import Config, EncoderConfig, from_dict
+from wessl.config import Config, EncoderConfig
 from wessl.evaluate.features import undamaged
 from wessl.run import Run, read_weights
+from wessl.settings import from_dict
 from wessl.weights import say_of
 
 Change = Callable[[Config], Config]

@@ -10,7 +10,7 @@ import torch
 
 from wessl import plan
 from wessl.commands.pretrain import Asked
-from wessl.config import Config, Options, from_dict, override
+from wessl.config import Config, Options
 from wessl.data.pictures import Decode, Pictures
 from wessl.data.sources import open_source
 from wessl.errors import UserError
@@ -20,6 +20,7 @@ from wessl.pretrain.loop import train
 from wessl.pretrain.onlooker import Onlooker
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.run import Run, describe_encoder
+from wessl.settings import from_dict, override
 from wessl.track.report import tracked
 from wessl.verbs import checks, launch, launched, resume
 from wessl.verbs.begin import build_trainer, decode_pictures, say_pictures, say_resumed

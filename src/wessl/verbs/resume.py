@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from wessl.config import Config, differences, from_dict, to_dict
+from wessl.config import Config
 from wessl.errors import UserError
 from wessl.files import sha256
 from wessl.run import Run
+from wessl.settings import differences, from_dict, to_dict
 
 State = dict[str, Any]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from wessl import plan
 from wessl.auto import Choice, DataFacts
 from wessl.commands.out_folder import refuse_out
-from wessl.config import Config, Options, from_dict
+from wessl.config import Config, Options
 from wessl.data.pictures import Decode, choose_decode
 from wessl.data.sources import Source, open_source
 from wessl.plan import Plan
@@ -20,6 +20,7 @@ from wessl.pretrain.console import Console
 from wessl.pretrain.parallel import Team
 from wessl.pretrain.spread import describe_team
 from wessl.run import Run
+from wessl.settings import from_dict
 from wessl.verbs import checks, resume
 from wessl.verbs.disk import say_disk
 from wessl.verbs.init import THEIRS, read_init
