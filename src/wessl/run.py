@@ -183,6 +183,18 @@ class Run:
             file.flush()
             yield
 
+    @property
+    def busy(self) -> bool:
+        """Whether a process is training it now."""
+        if fcntl is None:
+            return False
+        with contextlib.suppress(FileNotFoundError), (self.path / ".lock").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for an instant, if it is free
+            except OSError:
+                return True
+        return False
+
     def save_encoder(self, state: dict[str, Tensor], description: State) -> None:
         """The encoder's weights under timm's names, and what is needed to use them."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}

@@ -278,17 +278,20 @@ def test_a_run_that_failed_by_itself_is_left_alone_and_retried_on_request(shared
     assert not list(tmp_path.glob("runs/*.failed.json"))
 
 
-def test_a_run_that_another_process_trains_is_waited_for(shared, tmp_path):
+def test_a_run_that_another_process_trains_is_waited_for_and_said(shared, tmp_path, capsys):
     run = wessl.Run(tmp_path / "runs" / shared[1]["rows"][0]["runs"]["0"].split("/")[-1])
-    found = []
+    found, aloud = [], QUICK | dict(quiet=False)
     with run.locked():
+        assert run.busy
         study = threading.Thread(
-            target=lambda: found.append(wessl.study("memax", out=tmp_path / "memax", **QUICK))
+            target=lambda: found.append(wessl.study("memax", out=tmp_path / "memax", **aloud))
         )
         study.start()
         time.sleep(8)
         assert study.is_alive()
     study.join()
+    assert "another process is training 1 of these" in capsys.readouterr().err
+    assert not run.busy
     assert found[0]["rows"] == shared[1]["rows"]
 
 

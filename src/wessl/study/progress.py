@@ -85,6 +85,8 @@ def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
             f"{len(work.todo)} to do, {at_once} at a time: roughly {duration(seconds)} of "
             f"{what}{disk}"
         )
+        if busy := sum(Run(folder).busy for folder in work.todo):
+            lines.append(f"another process is training {busy} of these: that is waited for")
     return "\n".join(lines)
 
 
