@@ -60,7 +60,7 @@ def choose(
     epochs = change(sized).optim.epochs
     if epochs != sized.optim.epochs:
         if budget is not None:
-            raise UserError("--budget and --optim.epochs both set the length: give one of them")
+            raise UserError("--budget and --epochs both set the length: give one of them")
         sized, choices = auto.small(name, facts, epochs=epochs, change=change)
     return replace(suited(sized, choices, device, change), facts=facts)
 

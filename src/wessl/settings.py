@@ -175,5 +175,5 @@ def check_ranges(config: Config | Options) -> None:
         if not (lowest <= value <= highest if closed else lowest < value <= highest):
             least = f"at least {lowest}" if closed else f"more than {lowest}"
             most = "" if highest == math.inf else f" and at most {highest}"
-            flag = "--" + name.replace("_", "-")
+            flag = "--epochs" if name == "optim.epochs" else "--" + name.replace("_", "-")
             raise UserError(f"{flag} must be {least}{most}, got {value}")

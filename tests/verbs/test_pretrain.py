@@ -295,6 +295,7 @@ def test_published_recipes_run_when_made_small(tmp_path, name):
         ("photos", dict(device="meta"), "--device 'meta' is not a device"),
         ("photos", dict(workers=-1), "--workers must be at least 0, got -1"),
         ("photos", dict(keep=0), "--keep must be at least 1, got 0"),
+        ("photos", dict(epochs=0.0), "--epochs must be more than 0, got 0.0"),
         ("photos", dict(probe_every=0.0), "--probe-every must be more than 0"),
         ("photos", dict(decode="twice"), "options.decode must be one of 'auto', 'once', 'stream'"),
         ("photos", dict(schedule_stretch=0.0), "--optim.schedule-stretch must be more than 0"),
