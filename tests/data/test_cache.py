@@ -3,36 +3,19 @@
 import os
 import resource
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from cache_tools import build, fill, start_builder
 from PIL import Image
 
-from wessl.data.cache import Batch, PictureCache, build_cache
+from wessl.data.cache import Batch, build_cache
 from wessl.data.sources import open_source
 from wessl.errors import UserError
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-
-
-def fill(folder: Path, count: int, sizes: tuple[int, int] = (20, 40), channels: int = 3) -> Path:
-    """Noise pictures in two class folders, of sizes between the two given."""
-    rng = np.random.default_rng(count)
-    for i in range(count):
-        height, width = rng.integers(sizes[0], sizes[1], 2, endpoint=True)
-        pixels = rng.integers(0, 256, (height, width, channels), dtype=np.uint8)
-        path = folder / f"class{i % 2}" / f"{i:04d}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels.squeeze()).save(path, compress_level=1)
-    return folder
-
-
-def build(folder: Path, directory: Path, **options: object) -> PictureCache:
-    return build_cache(open_source(folder), directory=directory, **options)
 
 
 @pytest.fixture
@@ -176,25 +159,6 @@ def test_a_full_disk_is_named_with_the_bytes_needed_and_leaves_nothing(pictures,
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list((tmp_path / "cache").iterdir()) == []
-
-
-BUILDER = """
-import sys, time
-from wessl.data.cache import build_cache
-from wessl.data.sources import open_source
-calls = []
-def progress(done, total):
-    calls.append(done)
-    print(done, flush=True)
-    time.sleep(float(sys.argv[3]))
-cache = build_cache(open_source(sys.argv[1]), directory=sys.argv[2], progress=progress)
-print("decoded", len(calls), "holds", len(cache), cache.pixels.sum().item())
-"""
-
-
-def start_builder(pictures: Path, directory: Path, pause: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", BUILDER, str(pictures), str(directory), str(pause)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def test_of_two_processes_one_builds_and_the_other_waits(pictures, tmp_path):

@@ -2,13 +2,15 @@
 
 A cache is a folder `pictures-<hash>` with `pixels.bin` (the pictures end to end), a few `.npy`
 arrays and `header.json`. It is written under another name and renamed when complete, so a folder
-of the right name is always whole; a lock lets a second process wait instead of decoding again.
+of the right name is always whole (`cache_sync` tells why even when the power fails); a lock lets a
+second process wait instead of decoding again.
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +22,7 @@ import torch
 from torch import Tensor
 
 from wessl.data.bad_pictures import Skipped, check_bad
+from wessl.data.cache_sync import is_marked, is_safe, sync_behind
 from wessl.data.cache_writer import Progress, sole_builder, write_cache
 from wessl.data.decode import Pixels
 from wessl.data.names import Names
@@ -201,14 +204,19 @@ def build_cache(
     """
     home, wanted = _wanted(source, short_side, directory)
     cache = _open(home, wanted)
-    if cache is None:
-        with sole_builder(home):
+    if cache is not None and is_marked(home):  # its builder is busy with that, or was killed
+        sync_behind(home, sole_builder(home, lambda: not is_marked(home)))
+    while cache is None:
+        with ExitStack() as lock:
+            alone = lock.enter_context(sole_builder(home, lambda: _open(home, wanted) is not None))
             cache = _open(home, wanted)  # another process may have built it while we waited
-            if cache is None:
+            if cache is None and alone:
                 write_cache(source, home, wanted, workers, max_bad, progress)
                 cache = _open(home, wanted)
-    if cache is None:
-        raise RuntimeError(f"{home} vanished just after it was written")
+                if cache is None:
+                    raise RuntimeError(f"{home} vanished just after it was written")
+                if is_marked(home):
+                    sync_behind(home, lock.pop_all())
     check_bad(cache.skipped, len(source), max_bad, len(source))
     return cache
 
@@ -250,7 +258,7 @@ def _open(home: Path, wanted: dict[str, Any]) -> PictureCache | None:
     """The cache if it is there, whole, and of this very source."""
     try:
         header = json.loads((home / "header.json").read_text())
-        whole = (home / "pixels.bin").stat().st_size == header["nbytes"]
+        whole = (home / "pixels.bin").stat().st_size == header["nbytes"] and is_safe(home)
     except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, KeyError):
         return None
     return PictureCache(home, header) if whole and wanted.items() <= header.items() else None

@@ -8,9 +8,10 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wessl.data.bad_pictures import BadPicture, Skipped, check_bad
+from wessl.data.cache_sync import mark, sync
 from wessl.data.decode import Pixels
 from wessl.data.names import Names
 from wessl.data.source import Source
@@ -26,12 +28,18 @@ from wessl.data.workers import decode_many
 from wessl.errors import Failure, UserError
 
 Progress = Callable[[int, int], None]
+SMALL = 1 << 26
+"""Bytes whose way to the disk nobody notices."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def sole_builder(home: Path) -> Iterator[None]:
-    """Hold a lock that dies with its process, and clear away what a killed builder left."""
+def sole_builder(home: Path, there: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    """Hold a lock that dies with its process, and clear away what a killed builder left.
+
+    False, without the lock, as soon as `there` says that another process has done the work: it
+    may keep the lock for longer.
+    """
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -41,7 +49,7 @@ def sole_builder(home: Path) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:  # Windows: two processes may both decode, and the last rename wins
-        yield
+        yield True
         return
     path = home.with_name(home.name + ".lock")
     while True:
@@ -51,16 +59,23 @@ def sole_builder(home: Path) -> Iterator[None]:
             raise UserError(
                 f"cannot write in the cache {home.parent} ({error}): set WESSL_CACHE"
             ) from error
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if path.exists() and os.path.samestat(os.fstat(lock), os.stat(path)):
-            break
-        os.close(lock)  # its last holder removed the file: lock the new one
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and os.path.samestat(os.fstat(lock), os.stat(path)):
+                break
+            os.close(lock)  # its last holder removed the file: lock the new one
+        except BlockingIOError:
+            os.close(lock)
+            if there():
+                yield False
+                return
+            time.sleep(0.1)
     try:
         for left in home.parent.glob(home.name + ".part-*"):
             shutil.rmtree(left)
-        yield
+        yield True
     finally:
-        path.unlink()
+        path.unlink(missing_ok=True)  # with its folder, if somebody removed that
         os.close(lock)
 
 
@@ -72,13 +87,20 @@ def write_cache(
     max_bad: int | float,
     progress: Progress | None,
 ) -> None:
-    """Decode `source` into the folder `home`, replacing it; `wanted` goes into its header."""
+    """Decode `source` into the folder `home`, replacing it; `wanted` goes into its header.
+
+    A large one is still marked then (see `cache_sync`): the disk may not have it yet.
+    """
     part = Path(tempfile.mkdtemp(dir=home.parent, prefix=home.name + ".part-"))
     writing = _Writing(part, len(source))
     try:
-        with open(part / "pixels.bin", "wb") as file:
-            decoded = decode_many(source, range(len(source)), wanted["short_side"], workers)
-            for done, (index, picture) in enumerate(decoded, 1):
+        marked = mark(part)
+        every = range(len(source))
+        with (
+            open(part / "pixels.bin", "wb") as file,
+            closing(decode_many(source, every, wanted["short_side"], workers, keep=False)) as found,
+        ):
+            for done, (index, picture) in enumerate(found, 1):
                 if isinstance(picture, BadPicture):
                     writing.skipped.append((source.name(index), str(picture)))
                     check_bad(writing.skipped, len(source), max_bad, done)
@@ -89,9 +111,9 @@ def write_cache(
                 if progress is not None:
                     progress(done, len(source))
             file.write(bytes(max(writing.widths) * source.channels))  # see PictureCache._padded
-            file.flush()
-            os.fsync(file.fileno())
         writing.finish(source, wanted)
+        if not marked or writing.written <= SMALL:
+            sync(part)
         if home.exists():
             os.replace(home, part / "old")
         os.replace(part, home)
@@ -159,7 +181,4 @@ class _Writing:
             "skipped": self.skipped,
             "nbytes": (self.part / "pixels.bin").stat().st_size,
         }
-        with open(self.part / "header.json", "w") as file:
-            json.dump(header, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
+        (self.part / "header.json").write_text(json.dumps(header, indent=1))

@@ -29,6 +29,9 @@ class Encoder:
     def __len__(self) -> int:
         return len(self.source)
 
+    def size(self, index: int) -> tuple[int, int]:
+        return self.source.size(index)
+
     def prefetch(self, indices: Sequence[int]) -> None:
         self.source.prefetch(indices)
 

@@ -60,7 +60,7 @@ class FileSource(EncodedSource):
                 except OSError:  # a listed file that is not there: decoding will name it
                     stats[row] = -1
 
-        blocks = [range(i, min(i + 4096, len(stats))) for i in range(0, len(stats), 4096)]
+        blocks = [range(i, min(i + 512, len(stats))) for i in range(0, len(stats), 512)]
         with ThreadPoolExecutor(8) as threads:  # network file systems answer slowly, not seldom
             list(threads.map(look, blocks))
         return stats

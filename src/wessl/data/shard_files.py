@@ -49,9 +49,9 @@ class ShardFiles:
         self.__dict__.update(state)
         self._start()
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         for descriptor in self.__dict__.get("_open", {}).values():
-            os.close(descriptor)
+            close(descriptor)  # by itself: when the process ends, modules may be gone before
 
     @property
     def in_this_process(self) -> bool:

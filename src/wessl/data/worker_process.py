@@ -1,5 +1,6 @@
-"""The life of a worker process: numbers of pictures in, decoded pictures into shared memory."""
+"""The life of worker processes: numbers of pictures in, decoded pictures into shared memory."""
 
+import gc
 import mmap
 import os
 import pickle
@@ -7,18 +8,30 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from multiprocessing.connection import Connection
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from wessl.data.bad_pictures import BadPicture
-from wessl.data.decode import Pixels
+from wessl.data.decode import Pixels, shrink
 from wessl.data.shared import shared
 
 Answer = tuple[int, ...] | Pixels | BadPicture
 """The shape of a picture in shared memory, one that found no room there, or why there is none."""
+Asked = tuple[int, list[int]]
+"""A slot of the shared memory, and the numbers of the pictures that shall go there."""
+
+
+class Place(NamedTuple):
+    """The descriptors that a worker is given: two pipes, and memory."""
+
+    asked: int
+    answers: int
+    memory: int
 
 
 class Readable(Protocol):
@@ -29,6 +42,7 @@ class Readable(Protocol):
 
     def __len__(self) -> int: ...
     def read(self, index: int, short_side: int | None = None) -> Pixels: ...
+    def size(self, index: int) -> tuple[int, int]: ...
     def prefetch(self, indices: Sequence[int]) -> None: ...
 
 
@@ -41,52 +55,98 @@ def attempt(source: Readable, index: int, short_side: int | None) -> Pixels | Ba
         return type(bad)(str(bad))
 
 
-def work(source_file: int, memory_file: int, slot_size: int) -> None:
-    """The life of a worker process: chunks of indices in, pictures into shared memory."""
+def split(source_file: int, slot_size: int, shrinks: bool, places: list[Place]) -> None:
+    """Become a worker for each of `places`, sharing what is loaded before.
+
+    Torch takes as long to load as five hundred pictures to decode, and sixteen processes that load
+    it side by side wait for each other.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    results = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a library that prints must not write into the answers
-    source, short_side = shared(source_file, pickle.load(sys.stdin.buffer))
-    memory = np.frombuffer(mmap.mmap(memory_file, 0), np.uint8)
-    asked: queue.SimpleQueue[tuple[int, list[int]]] = queue.SimpleQueue()
-    ready: queue.SimpleQueue[tuple[int, list[int]]] = queue.SimpleQueue()
-    for run, args in ((_listen, (asked,)), (_fetch, (source, asked, ready))):
+    os.dup2(2, 1)  # a library that prints does it where it is seen
+    told = sys.stdin.buffer.read()
+    if shrinks:
+        gc.disable()
+        shrink(np.zeros((2, 2, 1), np.uint8), 1)
+        gc.freeze()  # to look at it for garbage later would be to copy it for each worker
+        gc.enable()
+    if len(places) == 1:
+        work(source_file, told, slot_size, places[0])
+        return
+    crew = {_fork(source_file, told, slot_size, place, places) for place in places}
+    _close(places)
+    code = 0
+    while crew:
+        ended, status = os.wait()
+        crew.discard(ended)
+        if code == 0 and (code := os.waitstatus_to_exitcode(status)):
+            for other in crew:
+                os.kill(other, signal.SIGKILL)
+    os._exit(code if code >= 0 else 128 - code)  # without the half second that unloading takes
+
+
+def _fork(source_file: int, told: bytes, slot_size: int, place: Place, places: list[Place]) -> int:
+    if worker := os.fork():
+        return worker
+    try:
+        # Else the end of one worker would not be the end of its pipe.
+        _close(other for other in places if other != place)
+        work(source_file, told, slot_size, place)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _close(places: Iterable[Place]) -> None:
+    for place in places:
+        for descriptor in place:
+            os.close(descriptor)
+
+
+def work(source_file: int, told: bytes, slot_size: int, place: Place) -> None:
+    """The life of one worker: chunks of numbers in, pictures into shared memory."""
+    source, short_side = shared(source_file, told)
+    memory = np.frombuffer(mmap.mmap(place.memory, 0), np.uint8)
+    results = Connection(place.answers, readable=False)
+    asked: queue.SimpleQueue[Asked] = queue.SimpleQueue()
+    ready: queue.SimpleQueue[Asked] = queue.SimpleQueue()
+    for run, args in ((_listen, (place.asked, asked)), (_fetch, (source, asked, ready))):
         threading.Thread(target=run, args=args, daemon=True).start()
     while True:
         slot, chunk = ready.get()
-        place = memory[slot * slot_size : (slot + 1) * slot_size]
-        answers = _into(place, [attempt(source, index, short_side) for index in chunk])
+        room = memory[slot * slot_size : (slot + 1) * slot_size]
+        answers = _into(room, [attempt(source, index, short_side) for index in chunk])
         try:
-            pickle.dump(answers, results, protocol=5)
-            results.flush()
+            results.send_bytes(pickle.dumps(answers, protocol=5))
         except BrokenPipeError:
             return
 
 
-def _into(place: Pixels, pictures: list[Pixels | BadPicture]) -> list[Answer]:
+def _into(room: Pixels, pictures: list[Pixels | BadPicture]) -> list[Answer]:
     answers: list[Answer] = []
     start = 0
     for picture in pictures:
-        if isinstance(picture, BadPicture) or start + picture.nbytes > len(place):
+        if isinstance(picture, BadPicture) or start + picture.nbytes > len(room):
             answers.append(picture)
         else:
-            place[start : start + picture.nbytes].reshape(picture.shape)[...] = picture
+            room[start : start + picture.nbytes].reshape(picture.shape)[...] = picture
             answers.append(picture.shape)
             start += picture.nbytes
     return answers
 
 
-def _listen(asked: "queue.SimpleQueue[Any]") -> None:
+def _listen(pipe: int, asked: "queue.SimpleQueue[Asked]") -> None:
     """Alone in its thread, so that the parent's end is seen whatever the others wait for."""
+    messages = Connection(pipe, writable=False)
     while True:
         try:
-            asked.put(pickle.load(sys.stdin.buffer))
-        except (EOFError, pickle.UnpicklingError):  # the second if it died while it wrote
+            asked.put(pickle.loads(messages.recv_bytes()))
+        except (EOFError, OSError):  # the second if it died while it wrote
             os._exit(0)
 
 
 def _fetch(
-    source: Readable, asked: "queue.SimpleQueue[Any]", ready: "queue.SimpleQueue[Any]"
+    source: Readable, asked: "queue.SimpleQueue[Asked]", ready: "queue.SimpleQueue[Asked]"
 ) -> None:
     """While one chunk is decoded, the bytes of the next ones come."""
     while True:
