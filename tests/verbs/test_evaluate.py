@@ -60,7 +60,7 @@ def results_of(run):
 
 def test_the_command_prints_one_table_and_keeps_every_number_with_its_protocol(run, capsys):
     words = ["--train", TRAIN, "--test", TEST, "--draws", 3, "--device", "cpu"]
-    code, printed, _ = command(capsys, run.path, *words)
+    code, printed, said = command(capsys, run.path, *words)
     assert code == 0
     for text in (
         "1-shot",
@@ -74,6 +74,9 @@ def test_the_command_prints_one_table_and_keeps_every_number_with_its_protocol(r
     assert [row["role"] for row in record["rows"]] == ["run", "pixels", "random"]
     assert record["columns"] == ["1-shot", "2-shot", "5-shot", "k-NN", "linear-fast"]
     own = record["rows"][0]
+    for row in record["rows"][:-1]:  # said at once, for those who wait for the last
+        accuracy = row["results"]["1-shot"]["accuracy"]
+        assert f"{row['name']}: 1-shot {100 * accuracy:.1f} %, 2-shot " in said
     assert (
         len(own["weights"]) == len(record["train"]["digest"]) == len(record["test"]["digest"]) == 64
     )

@@ -1,6 +1,7 @@
 """Several encoders on one labelled set: measured, compared, shown, and kept in their folders."""
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,10 @@ def on_one_task(
     team.together(lambda: check_protocols(names, task, given, settings.select))
     found = Comparison(settings.seed)
     for contestant in contestants:
-        found.add(contestant, task, dict(measure(contestant, task, names, settings, given)))
+        measured = dict(measure(contestant, task, names, settings, given))
+        found.add(contestant, task, measured)
+        if not quiet and contestant is not contestants[-1]:
+            print(in_a_line(contestant.name, measured), file=sys.stderr, flush=True)
     made = {key: about[key] for key in ("command", "versions")}
     record = (
         about
@@ -63,6 +67,15 @@ def on_one_task(
         if Run(path).exists:
             after_evaluation(Path(path), contestants[i].like, task.test, say)
     return record
+
+
+def in_a_line(name: str, measured: Record) -> str:
+    """For those who wait for the others.
+
+    >>> in_a_line("runs/x", {"k-NN": {"accuracy": 0.5}, "1-shot": {"accuracy": 0.25}})
+    'runs/x: k-NN 50.0 %, 1-shot 25.0 %'
+    """
+    return f"{name}: " + ", ".join(f"{k} {100 * r['accuracy']:.1f} %" for k, r in measured.items())
 
 
 def usual(task: Task, given: list[str]) -> list[str]:
