@@ -172,12 +172,16 @@ class Run:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("a+")
         with lock as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.seek(0)
-                holder = file.read().strip()
-                raise UserError(f"{self.path} is being trained by process {holder}") from None
+            for attempt in range(10):  # whoever asks whether it is busy holds it for an instant
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    if attempt == 9:
+                        file.seek(0)
+                        words = f"{self.path} is being trained by process {file.read().strip()}"
+                        raise UserError(words) from None
+                    time.sleep(0.02)
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()

@@ -1,7 +1,9 @@
 """A cache that is used before the disk has it, and all that may happen until then."""
 
+import errno
 import os
 import shutil
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -93,3 +95,24 @@ def test_a_cache_that_does_not_get_to_the_disk_serves_once_and_says_so(large, pi
     os.unlink(large.home / "loop")
     assert decoded(pictures, large.home.parent) == 12
     wait_for_disk()
+
+
+def test_where_folders_cannot_be_synced_files_are(pictures, tmp_path, monkeypatch):
+    def fsync(descriptor: int, plain=os.fsync) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # as some network file systems answer
+            raise OSError(errno.EINVAL, "Invalid argument")
+        plain(descriptor)
+
+    monkeypatch.setattr(cache_writer, "SMALL", 0)
+    monkeypatch.setattr(os, "fsync", fsync)
+    cache = build(pictures, tmp_path / "cache")
+    wait_for_disk()
+    assert not (cache.home / MARK).exists()
+    assert decoded(pictures, tmp_path / "cache") == 0
+
+
+def test_who_only_reads_a_marked_cache_does_not_wait_for_its_builder(large, pictures):
+    with sole_builder(large.home):
+        assert decoded(pictures, large.home.parent) == 0
+        wait_for_disk()
+        assert (large.home / MARK).exists()

@@ -158,7 +158,9 @@ def test_workers_die_with_a_killed_parent(source):
     parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline() == "going\n"
     workers = descendants(parent.pid)
-    assert len(workers) >= 2
+    assert len(workers) == (
+        3 if sys.platform == "linux" else 2
+    )  # there one of them forks the others
     os.kill(parent.pid, signal.SIGKILL)
     parent.communicate()
     deadline = time.monotonic() + 10

@@ -1,5 +1,6 @@
 """Worker processes: what they hand over, what they load, and how the end of one is told."""
 
+import gc
 import os
 import signal
 import sys
@@ -96,3 +97,36 @@ def test_a_fault_in_a_worker_ends_all_and_shows_where(folder, capfd):
     with pytest.raises(Failure, match="ended with code 1;"):
         list(decode_many(faulty, range(N), None, 2))
     assert "a fault of ours, not the picture's" in capfd.readouterr().err
+
+
+class Leaving(FileSource):
+    def read(self, index: int, short_side: int | None = None) -> np.ndarray:
+        if index == 50:
+            os._exit(0)  # as a library may that thinks the program its own
+        return super().read(index, short_side)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_leaves_before_it_is_told_to_is_not_waited_for(folder, workers):
+    source = open_source(folder)
+    leaving = Leaving(source.location, source.root, source.names, 3)
+    with pytest.raises(Failure, match="ended with code 0;"):
+        list(decode_many(leaving, range(N), None, workers))
+
+
+@linux
+def test_readers_that_stop_early_leave_no_memory_and_no_descriptors_open(folder):
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    gc.disable()  # what is left must not hang in a circle that only the collector sees
+    try:
+        with closing(decode_many(open_source(folder), range(N), 16, 2)) as decoded:
+            next(decoded)
+        before = opened()
+        for _ in range(3):
+            with closing(decode_many(open_source(folder), range(N), 16, 2)) as decoded:
+                next(decoded)
+        assert opened() == before
+    finally:
+        gc.enable()

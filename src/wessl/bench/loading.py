@@ -11,7 +11,9 @@ from PIL import Image
 from wessl.bench.pictures import write_jpegs
 from wessl.bench.turns import Measured, Work, in_turns
 from wessl.data.cache import build_cache
+from wessl.data.cache_sync import wait_for_disk
 from wessl.data.loader import Loader
+from wessl.data.source import Source
 from wessl.data.sources import open_source
 
 SHORT_SIDE = 256
@@ -30,7 +32,7 @@ def measure_loading(
         cache = build_cache(source, SHORT_SIDE, folder / "cache")
         loader = Loader(cache, batch_size, device=device)
         decode: dict[str, Work] = {
-            "wessl": lambda: build_cache(source, SHORT_SIDE, next(fresh)),
+            "wessl": lambda: decode_to_disk(source, next(fresh)),
             "PIL, one process": lambda: [plain(path) for path in files(folder / "jpegs")],
         }
         epoch: dict[str, Work] = {"wessl": lambda: one_epoch(loader)}
@@ -44,6 +46,11 @@ def measure_loading(
     subject = f"{size}, from the cache in batches of {batch_size} ({loader.residency})"
     of_epoch = loader.steps_per_epoch * batch_size
     return [*rows, Measured("loader", subject, "wessl", read["wessl"], of_epoch)]
+
+
+def decode_to_disk(source: Source, folder: Path) -> None:
+    build_cache(source, SHORT_SIDE, folder)
+    wait_for_disk()
 
 
 def files(folder: Path) -> list[Path]:

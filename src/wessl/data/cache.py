@@ -204,8 +204,8 @@ def build_cache(
     """
     home, wanted = _wanted(source, short_side, directory)
     cache = _open(home, wanted)
-    if cache is not None and is_marked(home):  # its builder is busy with that, or was killed
-        sync_behind(home, sole_builder(home, lambda: not is_marked(home)))
+    if cache is not None and is_marked(home):  # for us, unless its builder still lives
+        sync_behind(home, sole_builder(home, lambda: True))
     while cache is None:
         with ExitStack() as lock:
             alone = lock.enter_context(sole_builder(home, lambda: _open(home, wanted) is not None))

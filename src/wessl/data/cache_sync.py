@@ -7,6 +7,7 @@ under any other it does not count. This file is on the disk before the first pix
 after the last one is.
 """
 
+import errno
 import os
 import threading
 import warnings
@@ -74,7 +75,7 @@ def wait_for_disk() -> None:
 def _sync_or_spoil(home: Path) -> None:
     try:
         sync(home)
-    except FileNotFoundError:  # somebody removed it meanwhile
+    except (FileNotFoundError, PermissionError):  # removed meanwhile, or not ours: the mark stays
         return
     except OSError as error:
         with suppress(OSError):
@@ -99,5 +100,9 @@ def _sync_file(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems write folders by themselves, and say that they cannot be asked to.
+        if not path.is_dir() or error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)

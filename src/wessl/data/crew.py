@@ -97,7 +97,8 @@ class Crew:
         self.processes: list[subprocess.Popen[bytes]] = []
         descriptor, told = share((source, short_side))
         try:
-            self.workers = [Worker(slot_size, slots) for _ in range(count)]
+            for _ in range(count):
+                self.workers.append(Worker(slot_size, slots))
             # Elsewhere than on Linux a process that loaded libraries had better not fork.
             at_once = count if sys.platform == "linux" else 1
             shrinks = _shrinks(source, short_side)
@@ -145,6 +146,7 @@ class Crew:
 
     def end(self) -> None:
         for worker in self.workers:
+            worker.given.clear()  # which know the worker, and would keep its memory
             worker.asked.close()  # upon which it leaves
             worker.answers.close()
             for descriptor in worker.place:

@@ -74,13 +74,10 @@ def split(source_file: int, slot_size: int, shrinks: bool, places: list[Place]) 
         return
     crew = {_fork(source_file, told, slot_size, place, places) for place in places}
     _close(places)
-    code = 0
-    while crew:
-        ended, status = os.wait()
-        crew.discard(ended)
-        if code == 0 and (code := os.waitstatus_to_exitcode(status)):
-            for other in crew:
-                os.kill(other, signal.SIGKILL)
+    ended, status = os.wait()
+    for other in crew - {ended}:  # without one of them the parent would wait for ever
+        os.kill(other, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)  # without the half second that unloading takes
 
 

@@ -145,7 +145,10 @@ class Block(nn.Module):
         return kernels.linear_add_norm(x, scale, mixed, self.attn.proj, self.norm2)
 
     def _scale(self, drop: Tensor | None, which: int, x: Tensor) -> Tensor | None:
-        """Drop-path: 0 for pictures that skip the branch, more than 1 for the rest; None: all 1."""
+        """Drop-path: 0 for pictures that skip the branch, more than 1 for the rest; None: all 1.
+
+        One number for each ``x[i]``: in a stream the draws of a picture's tokens are given, alike.
+        """
         if not self.training or self.drop_path == 0:
             return None
         draw = torch.rand(len(x), device=x.device) if drop is None else drop[:, which]
