@@ -13,10 +13,13 @@ import sys
 import threading
 from typing import Any
 
+from wessl.cli import keep_memory
+
 Jobs = queue.Queue[dict[str, Any] | None]
 
 
 def main() -> None:
+    keep_memory()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what others print must not be taken for an answer
     jobs: Jobs = queue.Queue()
