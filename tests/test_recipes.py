@@ -18,6 +18,7 @@ COMMON = {
     "encoder.dim": None,
     "encoder.depth": None,
     "encoder.heads": None,
+    "encoder.start": "random",
     "encoder.widths": [24, 48, 96],
     "heads.depth": 3,
     "heads.embed_dim": 256,

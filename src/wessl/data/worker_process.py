@@ -77,6 +77,7 @@ def split(source_file: int, slot_size: int, shrinks: bool, places: list[Place]) 
     ended, status = os.wait()
     for other in crew - {ended}:  # without one of them the parent would wait for ever
         os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
     code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)  # without the half second that unloading takes
 
