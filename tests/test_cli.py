@@ -234,3 +234,10 @@ print(faults[0], faults[-1])
 def test_memory_of_large_tensors_is_not_asked_of_the_system_again():
     first, later = map(int, python(FAULTS).stdout.split())
     assert later < first / 10
+
+
+def test_a_reader_that_has_read_enough_is_no_fault():
+    line = f"{sys.executable} -m wessl pretrain --help-all | head -n 1"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage: wessl pretrain")
+    assert done.stderr == ""

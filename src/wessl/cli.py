@@ -35,6 +35,9 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     """Exit code 0 for success, 2 for a user's mistake, 1 for a failure, 128 + n for signal n."""
     try:
         answer(list(sys.argv[1:] if words is None else words))
+    except BrokenPipeError:  # who reads what is printed has read enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except SystemExit as end:
         launched = sys.modules.get("wessl.verbs.launched")
         if end.code and launched is not None and launched.in_a_team:

@@ -192,7 +192,7 @@ class Run:
         """Whether a process is training it now."""
         if fcntl is None:
             return False
-        with contextlib.suppress(FileNotFoundError), (self.path / ".lock").open() as file:
+        with contextlib.suppress(OSError), (self.path / ".lock").open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for an instant, if it is free
             except OSError:

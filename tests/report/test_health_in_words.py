@@ -33,9 +33,14 @@ def test_a_finding_stands_until_the_log_says_it_is_over(kind, tmp_path):
     assert "It passed later." in page([story])
 
 
-def test_a_healthy_run_is_said_to_be_one(tmp_path):
-    path = runs.make_run(tmp_path / "run", log=["step 10", "healthy: no", "skipped health: x"])
-    assert "Nothing suspicious was found. Looked for:" in page(read([path]))
+@pytest.mark.parametrize(
+    ("last", "but"), [(150, ""), (140, ", but most of it takes 150 steps to be seen")]
+)
+def test_a_healthy_run_is_said_to_be_one_if_it_is_long_enough_to_tell(tmp_path, last, but):
+    rows = [runs.row(step) for step in range(10, last + 1, 10)]
+    log = ["step 10", "healthy: no", "skipped health: x"]
+    path = runs.make_run(tmp_path / "run", rows, log)
+    assert f"Nothing suspicious was found{but}. Looked for:" in page(read([path]))
 
 
 def test_the_troubled_of_several_runs_is_named(tmp_path):
@@ -43,4 +48,4 @@ def test_the_troubled_of_several_runs_is_named(tmp_path):
     bad = runs.make_run(tmp_path / "bad", log=[f"health: {found('rank')}"])
     text = page(read([good, bad]))
     assert "Something is wrong in bad: see below." in text
-    assert "Nothing suspicious was found in good." in text
+    assert "Nothing suspicious was found in good, but" in text

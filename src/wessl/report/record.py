@@ -10,6 +10,8 @@ from wessl.report.repeats import groups, method_names
 from wessl.report.story import State, Story, listed, part
 from wessl.report.words import count
 
+ENOUGH = 150
+"""Steps over which training must agree with itself before it says that something is wrong."""
 CHECKED = (
     "collapse onto few codes, uniform predictions, heads without weight, shrinking features and "
     "NaN gradients"
@@ -36,8 +38,8 @@ def health(stories: Sequence[Story]) -> Markup:
     words = None
     if clean:
         names = f" in {', '.join(s.name for s in clean)}" if len(clean) < len(stories) else ""
-        short = all(len(story.rows) < 3 for story in clean)
-        caution = " (hardly enough rows to tell)" if short else ""
+        short = all(max((row["step"] for row in s.rows), default=0) < ENOUGH for s in clean)
+        caution = f", but most of it takes {ENOUGH} steps to be seen" if short else ""
         other = "else " if warned & {story.name for story in clean} else ""
         words = tag(
             "p", f"Nothing {other}suspicious was found{names}{caution}. Looked for: {CHECKED}."
