@@ -241,3 +241,16 @@ def test_a_reader_that_has_read_enough_is_no_fault():
     done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("usage: wessl pretrain")
     assert done.stderr == ""
+
+
+def test_another_broken_pipe_is_told_as_the_fault_it_is():
+    code = (
+        "import wessl.commands.report as commands\n"
+        "def parse(words): raise BrokenPipeError('of a process inside')\n"
+        "commands.parse = parse\n"
+        "from wessl.cli import main\n"
+        "main(['report'])"
+    )
+    done = python(code)
+    assert done.returncode == 1
+    assert "BrokenPipeError: of a process inside" in done.stderr

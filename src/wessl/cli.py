@@ -6,6 +6,7 @@ What is asked is read and checked before what a verb needs is imported: mistakes
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -35,9 +36,6 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     """Exit code 0 for success, 2 for a user's mistake, 1 for a failure, 128 + n for signal n."""
     try:
         answer(list(sys.argv[1:] if words is None else words))
-    except BrokenPipeError:  # who reads what is printed has read enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
     except SystemExit as end:
         launched = sys.modules.get("wessl.verbs.launched")
         if end.code and launched is not None and launched.in_a_team:
@@ -70,7 +68,19 @@ def answer(words: list[str]) -> NoReturn:
         fail(str(stopped), 128 + stopped.signum)
     except KeyboardInterrupt:
         fail("stopped by SIGINT at once", 128 + signal.SIGINT)
+    except BrokenPipeError:
+        if printing_is_heard():  # another pipe, then, and a fault
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     sys.exit(0)
+
+
+def printing_is_heard() -> bool:
+    """Whether somebody still reads what is printed; `head` stops when it has read enough."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return not any(event & select.POLLERR for _, event in output.poll(0))
 
 
 def keep_memory() -> None:

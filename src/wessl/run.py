@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -172,16 +172,14 @@ class Run:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("a+")
         with lock as file:
-            for attempt in range(10):  # whoever asks whether it is busy holds it for an instant
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError:
-                    if attempt == 9:
-                        file.seek(0)
-                        words = f"{self.path} is being trained by process {file.read().strip()}"
-                        raise UserError(words) from None
-                    time.sleep(0.02)
+            tries = 10  # whoever asks whether it is busy holds it for an instant
+            while not _lock(file, fcntl.LOCK_EX):
+                tries -= 1
+                if tries == 0:
+                    file.seek(0)
+                    holder = file.read().strip()
+                    raise UserError(f"{self.path} is being trained by process {holder}")
+                time.sleep(0.02)
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
@@ -193,10 +191,7 @@ class Run:
         if fcntl is None:
             return False
         with contextlib.suppress(OSError), (self.path / ".lock").open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for an instant, if it is free
-            except OSError:
-                return True
+            return not _lock(file, fcntl.LOCK_SH)  # for an instant, if it is free
         return False
 
     def save_encoder(self, state: dict[str, Tensor], description: State) -> None:
@@ -243,6 +238,15 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list):
         return [_strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _lock(file: IO[str], kind: int) -> bool:
+    assert fcntl is not None
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def damage(checkpoint: Path) -> str | None:

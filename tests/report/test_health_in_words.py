@@ -3,9 +3,10 @@
 import pytest
 import runs
 
-from wessl.pretrain.health import RULES, Finding
+from wessl.pretrain.health import MOST_STEPS, PATIENCE, RULES, Finding
 from wessl.pretrain.loop import speak
 from wessl.report.page import page
+from wessl.report.record import ENOUGH
 from wessl.report.story import read
 from wessl.run import Run
 
@@ -15,6 +16,10 @@ BAD = dict(codes_used=[1, 1, 1, 1], head_shares=[0.97, 0.01, 0.01, 0.01], rank=1
 def found(kind):
     words = next(words for name, _, words, _ in RULES if name == kind)
     return Finding(kind, 40, words(runs.row(60, **BAD)), "something else")
+
+
+def test_the_report_knows_how_long_training_waits_before_it_speaks():
+    assert ENOUGH == PATIENCE * MOST_STEPS
 
 
 @pytest.mark.parametrize("kind", [rule[0] for rule in RULES])
