@@ -13,8 +13,16 @@ except ImportError:  # without CUDA
     triton = None
 
 _BLOCK = 2048
-_ROWS, _COLUMNS, _AT_ONCE = 256, 128, 16
+_COLUMNS, _AT_ONCE = 128, 16
 """What one program of the gradient sums, and how many rows it holds: the best of those measured."""
+
+
+def rows_of_program(rows: int, columns: int) -> int:
+    """256 rows, the best of those measured; less where the device would be left with few programs."""
+    lot = 256
+    while lot > 32 and rows * columns < 1024 * lot * _COLUMNS:
+        lot //= 2
+    return lot
 
 
 def apply(x: Tensor, bias: Tensor) -> Tensor:
@@ -33,11 +41,12 @@ def backward(x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of ``x (..., columns)``, and its sums over parts of the rows."""
     columns = x.shape[-1]
     rows = x.numel() // columns
-    parts = triton.cdiv(rows, _ROWS)
+    lot = rows_of_program(rows, columns)
+    parts = triton.cdiv(rows, lot)
     grad_x = torch.empty_like(x)
     sums = torch.empty((parts, columns), dtype=torch.float32, device=x.device)
     torch.library.wrap_triton(_backward_kernel)[(parts, triton.cdiv(columns, _COLUMNS))](
-        x, grad, grad_x, sums, rows, columns, _ROWS, _COLUMNS, _AT_ONCE
+        x, grad, grad_x, sums, rows, columns, lot, _COLUMNS, _AT_ONCE
     )
     return grad_x, sums
 

@@ -29,9 +29,15 @@ class Cut(NamedTuple):
 FORWARD = Cut(4, 4, 4)
 
 
-def backward_cut(dim: int) -> Cut:
-    """The best of those measured at 384 channels: one token at a time, a warp for 512 channels."""
-    return Cut(64, 1, max(1, _power(dim) // 512))
+def backward_cut(dim: int, rows: int) -> Cut:
+    """The best of those measured at 384 channels: one token at a time, a warp for 512 channels.
+
+    Few tokens are shared out in smaller lots, or most of the device would have nothing to do.
+    """
+    lot = 64
+    while lot > 8 and rows < 2048 * lot:
+        lot //= 2
+    return Cut(lot, 1, max(1, _power(dim) // 512))
 
 
 def apply(
@@ -91,7 +97,7 @@ def backward(
     Without a scale the two gradients are the same, and the second stays empty.
     """
     rows, dim = y.numel() // y.shape[-1], y.shape[-1]
-    cut = cut or backward_cut(dim)
+    cut = cut or backward_cut(dim, rows)
     parts = triton.cdiv(rows, cut.of_program)
     grad_x = torch.empty_like(y)
     grad_branch = torch.empty_like(grad_normed) if scale is not None else y.new_empty(0)
