@@ -1,6 +1,7 @@
 """Our step and views beside those one builds from timm and torchvision, in one run.
 
     python benchmarks/peers.py [--batch 256] [--compile auto] [--seconds 4] [--device cuda]
+                               [--no-steps] [--no-views]
 
 The peer's step is DINO's, in plain PyTorch under bf16 autocast: timm's ViT-S/16, a pass for every
 resolution, a projection head with 65,536 codes of free length, a loss for every pair of views, a
@@ -153,16 +154,18 @@ def main() -> None:
     parser.add_argument("--compile", default="auto", choices=("auto", "on", "off"))
     parser.add_argument("--seconds", type=float, default=4.0, help="of measurement")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--steps", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--views", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     device = torch.device(args.device)
     config = override(Config(precision="bf16"), {"optim.batch_size": args.batch})
     batch = pictures(*batch_shape(config), device)
-    report(f"step, batch {args.batch}, 2x224 + 10x96", steps(args.batch, args.compile, device),
-           args.batch, device, args.seconds)  # fmt: skip
+    if args.steps:
+        rows = steps(args.batch, args.compile, device)
+        report(f"step, batch {args.batch}, 2x224 + 10x96", rows, args.batch, device, args.seconds)
     if not args.views:
         return
-    rows: list[Row] = [("wessl", lambda: views_of(batch, config.views))]
+    rows = [("wessl", lambda: views_of(batch, config.views))]
     if installed("torchvision"):
         sizes = tuple(crop.size for crop in config.views.crops for _ in range(crop.count))
         rows.append(("torchvision", lambda: torchvision_views(batch.pixels, sizes)))
