@@ -64,6 +64,28 @@ def of_confidence(train: Labelled, test: Labelled, draws: int) -> None:
         )
 
 
+def of_worth(train: Labelled, test: Labelled, draws: int) -> None:
+    """Expected and right, of the surer half and the rest: as it says itself, and on test digits."""
+    print("\nlabels a class | held out: surer half | rest | test: surer half | rest | called wrong")
+    for shots in (2, 5, 10):
+        cells, wrong = [], 0
+        for row in few_shot_draws(train.labels, shots, draws):
+            found = learnt(train, row)
+            assert found.calibration is not None
+            own = (found.calibration.surer, found.calibration.rest)
+            wrong += any(half.too_sure for half in own)
+            sure, guess = found.probabilities(test.features).double().max(1)
+            right = (guess == test.labels).double()
+            halves = sure.argsort(descending=True).tensor_split(2)
+            cells.append(
+                [share for half in own for share in (half.expected, half.right)]
+                + [float(share[half].mean()) for half in halves for share in (sure, right)]
+            )
+        means = (100 * np.mean(cells, axis=0)).reshape(4, 2)
+        said = " | ".join(f"{expected:.1f} / {right:.1f}" for expected, right in means)
+        print(f"{shots} | {said} | {wrong}")
+
+
 def gap(found: Classifier, test: Labelled) -> tuple[float, float]:
     """The expected calibration error over ten bins, and the mean confidence."""
     sure, guess = found.probabilities(test.features).double().max(1)
@@ -74,7 +96,8 @@ def gap(found: Classifier, test: Labelled) -> tuple[float, float]:
 
 
 def of_suggestions(train: Labelled, test: Labelled, rounds: int) -> None:
-    print("\nlabels a class | 10 at random | smallest margins | hard, by groups | typical")
+    print("\naccuracy in %, ± standard error over the draws")
+    print("labels a class | 10 at random | smallest margins | hard, by groups | typical")
     for shots in (1, 2, 5):
         found: dict[str, list[float]] = {}
         for i, rows in enumerate(few_shot_draws(train.labels, shots, rounds)):
@@ -177,6 +200,7 @@ def main() -> None:
     own, raw = encoded(asked.run), digits()
     of_estimates(*own, asked.draws)
     of_confidence(*own, asked.draws)
+    of_worth(*own, asked.draws)
     of_suggestions(*own, asked.rounds)
     of_first_pictures({"encoder": own, "raw pixels": raw})
     of_intervals({"run": own, "raw": raw, "untrained": untrained(raw)} | other_sets(), asked.sets)

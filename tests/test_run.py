@@ -122,6 +122,24 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["value.json"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of Unix")
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_files_get_the_permissions_of_any_new_file_and_keep_those_they_have(run, umask):
+    before = os.umask(umask)
+    try:
+        (run.path / "plain").open("w").close()
+        run.save_encoder({"w": torch.ones(2)}, {})
+        written = [run.path / name for name in ("encoder.safetensors", "encoder.json")]
+        wanted = (run.path / "plain").stat().st_mode
+        assert [path.stat().st_mode for path in written] == [wanted, wanted]
+        for path in written:
+            path.chmod(0o640)
+        run.save_encoder({"w": torch.zeros(2)}, {})
+        assert [path.stat().st_mode & 0o777 for path in written] == [0o640, 0o640]
+    finally:
+        os.umask(before)
+
+
 def test_a_checkpoints_checksum_is_that_of_its_bytes(run):
     path = run.save_checkpoint(7, {"x": torch.arange(3)}, keep=2)
     assert path.name == "step-000000007.pt"

@@ -1,5 +1,6 @@
 """Whole files or none: written beside their name, and moved there when they are on disk."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -16,12 +17,21 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Calls ``write`` on a temporary name and moves the file into place only when it is on disk."""
+    """Calls ``write`` on a temporary name and moves the file into place only when it is on disk.
+
+    Its permissions are those of the file it replaces, or of any new one: some writers, safetensors'
+    among them, make files for their owner alone.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        temporary.touch()
+        mode = (path if path.exists() else temporary).stat().st_mode & 0o777
         write(temporary)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
+        if temporary.stat().st_mode & 0o777 != mode:
+            with contextlib.suppress(PermissionError):  # some file systems have one mode for all
+                temporary.chmod(mode)
         temporary.replace(path)
     except (OSError, RuntimeError, SafetensorError) as error:  # a full disk has three names here
         # What torch says of a full disk hides the system's own words behind its archive's.

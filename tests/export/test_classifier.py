@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from real_digits import digits
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from wessl.data.splits import few_shot_draws
 from wessl.evaluate.few_shot import few_shot
+from wessl.export.calibration import SPREAD, measure
 from wessl.export.classify import Estimate, fit, unit
 from wessl.export.worth import margins, typical, undecided
 
@@ -94,6 +96,51 @@ def test_calibration_brings_confidence_nearer_to_the_truth(sets):
             p = one.probabilities(test.features)
             into.append(-p[torch.arange(len(test)), test.labels].log().mean().item())
     assert np.mean(calibrated) < np.mean(raw)
+
+
+def test_what_confidences_are_worth_is_measured_on_labels_their_temperature_did_not_see():
+    rng = torch.Generator().manual_seed(3)
+    truth, fold = torch.randint(0, 4, (60,), generator=rng), torch.arange(60) % 3
+    logits = 2 * torch.randn(60, 4, generator=rng).double()
+    logits[torch.arange(60), truth] += 3
+    found = measure(logits, truth, fold)
+    sure, right = np.empty(60), np.empty(60)
+    for own in range(3):
+        others = fold != own
+
+        def cost(t, others=others):
+            p = softmax(logits[others].numpy() / np.exp(t), axis=1)
+            likely = p[np.arange(40), truth[others].numpy()]
+            return -np.log(likely).sum() + t**2 / (2 * SPREAD**2)
+
+        best = min(np.linspace(-1, 3, 4001), key=cost)
+        p = softmax(logits[fold == own].numpy() / np.exp(best), axis=1)
+        sure[fold == own], right[fold == own] = p.max(1), p.argmax(1) == truth[fold == own].numpy()
+    order = np.argsort(-sure)
+    for half, rows in ((found.surer, order[:30]), (found.rest, order[30:])):
+        assert half.of == 30
+        assert half.expected == pytest.approx(sure[rows].mean(), abs=2e-3)
+        assert half.right == pytest.approx(right[rows].mean())
+        scatter = 1.96 * np.sqrt((sure[rows] * (1 - sure[rows])).sum()) / 30 + 0.5 / 30
+        assert half.chance == pytest.approx(scatter, abs=2e-3)
+
+
+def test_honest_confidences_are_rarely_called_wrong_and_wrong_ones_are():
+    rng = np.random.default_rng(0)
+    called = []
+    for _ in range(60):
+        p = rng.dirichlet([0.5] * 5, 40)
+        truth = torch.tensor([rng.choice(5, p=row) for row in p])
+        found = measure(torch.tensor(np.log(p)), truth, torch.arange(40) % 5)
+        called.append(bool(found.surer.too_sure or found.rest.too_sure))
+    assert np.mean(called) < 0.15
+    turned = torch.full((40, 2), 0.0, dtype=torch.float64)
+    turned[:20, 0], turned[20:, 0] = 3.0, 1.0  # the surer half is right every other time
+    truth = torch.cat([torch.arange(20) % 2, torch.zeros(20, dtype=torch.long)])
+    found = measure(turned, truth, torch.arange(40) % 4)
+    assert (found.surer.right, found.rest.right) == (0.5, 1.0)
+    assert found.surer.too_sure > 0.2
+    assert not found.tells
 
 
 def test_wrong_labels_make_it_less_sure(sets):

@@ -244,7 +244,10 @@ def test_runs_that_differ_in_their_seed_alone_are_averaged(tmp_path):
     text = report(*paths).text
     gains = [scores["two", seed] - scores["one", seed] for seed in (0, 1)]
     error = f"{100 * stats.sem(gains):.1f}"
-    assert f"highest for two, 62.0 %: 7.0 points more than for one (± {error} over" in text
+    assert (
+        f"highest for two, 62.0 %: 7.0 points more than for one (± {error}, a standard error over"
+        in text
+    )
     assert "no more than" not in text
     assert f"two, more than one +7.0 ± {error}" in text
     assert f"one 2 seeds 55.0 ± {100 * stats.sem([0.5, 0.6]):.1f}" in text

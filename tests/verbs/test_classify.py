@@ -100,7 +100,8 @@ def test_the_command_guesses_every_other_picture(run, folder, tmp_path, capsys):
     assert "30 labelled pictures of 10 classes; 70 others to guess" in printed
     assert "how good: about " in printed
     assert "a third of the labels held out at a time this tends to be low" in printed
-    assert "calibrated on the 30 held-out labels" in printed
+    assert "confidences: fitted to the 30 held-out labels (temperature" in printed
+    assert "of the surer half" in printed
     assert printed.count("true if the labelled pictures are like the others") == 2
     assert printed.index(ranked["1"]["path"]) < printed.index(ranked["2"]["path"])
     assert f"all 70 guesses: {out}" in printed
@@ -109,7 +110,9 @@ def test_the_command_guesses_every_other_picture(run, folder, tmp_path, capsys):
 def test_one_label_a_class_says_what_it_cannot_know(run, folder, tmp_path):
     found = wessl.classify(run, folder, table(tmp_path, 1), device="cpu")
     assert "how good: cannot be estimated, as every class has one label and none" in found.summary
-    assert "confidences: not calibrated, as no label could be held out" in found.summary
+    said = "confidences: not calibrated, and how good they are is not known, as no label could be"
+    assert said in found.summary
+    assert found.classifier.calibration is None
     assert "few labels: 1 in each class" in found.summary
     assert "it stands for many that are like no labelled one" in found.summary
     assert len(found.worth_labelling) == len(set(found.worth_labelling)) == 10
@@ -121,6 +124,7 @@ def test_labels_that_say_nothing_of_the_pictures_are_no_better_than_guessing(run
     found = wessl.classify(run, folder, path, device="cpu")
     assert found.classifier.estimate.accuracy < 0.25
     assert "no better than guessing (20 of 100 with 5 classes): more labels" in found.summary
+    assert "confidences: of no use, as the guesses are no better than chance" in found.summary
     assert "it stands for many that are like no labelled one" in found.summary
 
 
@@ -129,12 +133,13 @@ def test_a_few_classes_with_two_labels_are_said_to_be_held_out(run, folder, tmp_
     path.write_text("".join(f"{i:03d}.png,d{i % 10}\n" for i in range(13)))
     few = wessl.classify(run, folder, path, device="cpu")
     assert "most classes have one label, and the 6 that can be held out" in few.summary
-    assert "not calibrated, as only 6 labels could be held out" in few.summary
+    assert "is not known, as only 6 labels could be held out (20 are needed)" in few.summary
     path.write_text("".join(f"{i:03d}.png,c{i % 30:02d}\n" for i in range(42)))
     enough = wessl.classify(run, folder, path, device="cpu")
     assert enough.classifier.estimate is None
     assert "most classes have one label, and the 24 that can be held out" in enough.summary
-    assert "calibrated on the 24 held-out labels" in enough.summary
+    assert "fitted to the 24 held-out labels" in enough.summary
+    assert "nothing is known of the classes with one label" in enough.summary
     for found in (few, enough):
         assert "none can be held out" not in found.summary
 

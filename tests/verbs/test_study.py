@@ -185,7 +185,10 @@ def test_more_seeds_and_protocols_later_run_only_what_is_new(shared, capsys):
     weights = {p: p.stat().st_mtime_ns for p in folder.glob("runs/*/encoder.safetensors")}
     assert len(weights) == 3
     more = QUICK | dict(seeds=2, protocols=("1-shot", "2-shot"))
-    table = wessl.study("memax", out=folder / "memax", **more)
+    table = wessl.study("memax", out=folder / "memax", **more | dict(quiet=False))
+    said = capsys.readouterr().err
+    assert "6 to do, 1 at a time: roughly" in said
+    assert "3 of these are trained already and only to be measured" in said
     assert {path: path.stat().st_mtime_ns for path in weights} == weights
     assert len(list(folder.glob("runs/*/encoder.safetensors"))) == 6
     old, new = (t["rows"][0]["results"]["1-shot"]["seeds"] for t in (before, table))
@@ -195,7 +198,8 @@ def test_more_seeds_and_protocols_later_run_only_what_is_new(shared, capsys):
     assert result["difference"]["low"] <= result["difference"]["mean"]
     print_table(table)
     said = capsys.readouterr().out
-    assert "Mean ± sd; below, the difference to the base with its paired 95 % interval; " in said
+    assert "Mean ± standard deviation over the seeds; below, the difference to the base" in said
+    assert " with its paired 95 % interval; " in said
 
 
 ONE = QUICK | dict(only=("weight 5",))
@@ -290,7 +294,10 @@ def test_a_run_that_another_process_trains_is_waited_for_and_said(shared, tmp_pa
         time.sleep(8)
         assert study.is_alive()
     study.join()
-    assert "another process is training 1 of these" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "1 of these is being trained by another process, which is waited for; this" in said
+    assert re.search(r"^1/3 .* \(about .* left\)$", said, re.MULTILINE)
+    assert re.search(r"^3/3 [^(]*$", said, re.MULTILINE)
     assert not run.busy
     assert found[0]["rows"] == shared[1]["rows"]
 

@@ -31,6 +31,8 @@ class Evaluate:
     """Published lists of labelled pictures (files, or a folder of them), instead of draws."""
     baselines: bool = True
     """Raw pixels and an untrained encoder in the same table."""
+    again: bool = False
+    """Measure anew what was measured before with the same encoder, pictures and settings."""
     network: Literal["teacher", "student"] = "teacher"
     """Which of a run's two networks."""
     device: str = "auto"

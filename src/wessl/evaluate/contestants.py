@@ -1,7 +1,8 @@
 """Who is measured: encoders, and what every encoder should beat."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,8 +13,10 @@ from wessl.config import EncoderConfig
 from wessl.data.cache import PictureCache
 from wessl.evaluate.feature_store import FeatureStore, weights_digest
 from wessl.evaluate.features import TrainedEncoder, readings_of
+from wessl.evaluate.passes import settle_precision
 from wessl.evaluate.progress import bar
 from wessl.evaluate.readings import Reading
+from wessl.evaluate.result_store import ResultStore
 from wessl.evaluate.settings import Precision
 from wessl.run import build_encoder
 from wessl.settings import from_dict
@@ -38,8 +41,9 @@ class Contestant:
     quiet: bool = False
     devices: Sequence[str] | None = None
     """Several GPUs that share the pictures out; without them `device` sees all."""
+    results: ResultStore = field(default_factory=lambda: ResultStore(None))
 
-    @property
+    @cached_property
     def weights(self) -> str | None:
         return None if self.encoder is None else weights_digest(self.encoder)
 
@@ -49,6 +53,27 @@ class Contestant:
             return ("cls",)
         wanted = ("cls", "cls+mean") if self.encoder.dim >= WIDE else ("cls", "cls4")
         return tuple(r for r in readings_of(self.encoder) if r in wanted)
+
+    @property
+    def places(self) -> list[torch.device]:
+        return [torch.device(d) for d in self.devices] if self.devices else [self.device]
+
+    def sees(self, precision: Precision) -> dict[str, Any]:
+        """All that its features are made of, but for the pictures."""
+        described = self.like.description
+        return dict(
+            weights=self.weights,
+            transform={name: described[name] for name in ("resize", "image_size", "mean", "std")},
+            readings=self.readings,
+            precision=None if self.encoder is None else settle_precision(precision, self.places),
+            fitted_on=self.device.type,
+        )
+
+    def kept(self, cache: PictureCache, precision: Precision) -> Tensor | None:
+        """Its [CLS] features of a cache, where they lie in its folder."""
+        if self.encoder is None:
+            return None
+        return self.store.kept(self.encoder, cache, precision, self.places)
 
     def features(
         self, train: PictureCache, test: PictureCache, precision: Precision

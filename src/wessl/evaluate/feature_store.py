@@ -92,6 +92,21 @@ class FeatureStore:
             found |= fresh
         return {reading: found[reading] for reading in readings}
 
+    def kept(
+        self,
+        encoder: TrainedEncoder,
+        cache: PictureCache,
+        precision: Precision,
+        devices: Sequence[torch.device],
+    ) -> Tensor | None:
+        """The [CLS] features of all pictures, if they are there; nothing is computed."""
+        if self.home is None:
+            return None
+        settled = settle_precision(precision, devices)
+        digests = weights_digest(encoder), pictures_digest(cache)
+        name = features_key(encoder, *digests, "cls", settled)
+        return self._read(name, (len(cache), TOKENS["cls"] * encoder.dim))
+
     def _missed(self, flags: list[bool], readings: Sequence[Reading]) -> list[Reading]:
         """What any process has not found: another may have written it a moment ago."""
         if self.group is not None:

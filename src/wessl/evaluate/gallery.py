@@ -46,8 +46,11 @@ def gallery(
     neighbours: int = 6,
     looks: int = 6,
     most: int = 2000,
+    features: Tensor | None = None,
 ) -> State:
     """Neighbours among up to ``most`` pictures, and the attention of a ViT on ``looks`` of them.
+
+    ``features`` are those of all pictures, where they are there already.
 
     ::
 
@@ -57,7 +60,8 @@ def gallery(
     chosen = order[:most].sort().values
     labels = None if cache.labels is None else cache.labels[chosen]
     queries = spread(len(chosen), labels, samples)
-    similarities, nearest = closest(extract(encoder, cache, chosen), neighbours)
+    seen = extract(encoder, cache, chosen) if features is None else features[chosen]
+    similarities, nearest = closest(seen, neighbours)
 
     def shown(at: int) -> State:
         index = int(chosen[at])

@@ -11,6 +11,8 @@ from wessl.evaluate.passes import Progress
 def bar(words: str, quiet: bool = False) -> Iterator[Progress | None]:
     """A bar on the error stream while it is a terminal, nothing elsewhere.
 
+    It is there from the first count on: what is found ready has none.
+
     ::
 
         with bar("features of photos/") as progress:
@@ -26,5 +28,5 @@ def bar(words: str, quiet: bool = False) -> Iterator[Progress | None]:
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
     shown = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
     with shown:
-        task = shown.add_task(words, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+        task = shown.add_task(words, total=None, visible=False)
+        yield lambda done, total: shown.update(task, completed=done, total=total, visible=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from wessl.evaluate.bootstrap import accuracy_interval, difference_interval
@@ -12,10 +13,11 @@ from wessl.evaluate.contestants import Contestant
 from wessl.evaluate.few_shot import few_shot
 from wessl.evaluate.linear import linear, linear_fast
 from wessl.evaluate.neighbours import nearest_neighbours
+from wessl.evaluate.progress import bar
 from wessl.evaluate.protocol import Result
 from wessl.evaluate.settings import Settings
 from wessl.evaluate.spelling import parse_shots
-from wessl.evaluate.task import Task
+from wessl.evaluate.task import Side, Task
 
 Results = dict[str, Result]
 MANY_CLASSES = 500
@@ -32,35 +34,49 @@ def measure(
 
     ``given`` are draws read from files, by the name of their protocol.
     """
-    train, test = task.features(contestant, settings.precision)
+    if contestant.encoder is None:
+        names = [name for name in names if name != "linear"]
+    if not names:
+        return
+    sides = task.features(contestant, settings.precision)
+    with bar(f"{contestant.name}: protocols", contestant.quiet) as progress:
+        for done, name in enumerate(names):
+            if progress is not None:
+                progress(done, len(names))
+            if name == "linear":
+                result = on_crops(contestant, task, settings)
+            else:
+                result = on_features(name, *sides, settings, given.get(name), contestant.device)
+            yield name, dict(draws=1) | result
+
+
+def on_features(
+    name: str,
+    train: Side,
+    test: Side,
+    settings: Settings,
+    given: list[Tensor] | None,
+    device: torch.device,
+) -> Result:
     x, z = train["cls"], test["cls"]
-    common: dict[str, Any] = dict(select=settings.select, seed=settings.seed)
+    common: dict[str, Any] = dict(select=settings.select, seed=settings.seed, device=device)
+    if name == "k-NN":
+        return nearest_neighbours(x, z, **common)
+    if name == "linear-fast":
+        return linear_fast(train, test, epochs=settings.linear_epochs, **common)
     few = 30 if len(x.labels.unique()) < MANY_CLASSES else 3
-    for name in names:
-        if name == "k-NN":
-            result = nearest_neighbours(x, z, device=contestant.device, **common)
-        elif name == "linear-fast":
-            result = linear_fast(
-                train, test, epochs=settings.linear_epochs, device=contestant.device, **common
-            )
-        elif name == "linear":
-            if contestant.encoder is None:
-                continue
-            result = on_crops(contestant, task, settings)
-        else:
-            result = few_shot(
-                x,
-                z,
-                given.get(name) or parse_shots(name),
-                few if settings.draws is None else settings.draws,
-                fixed=settings.use_strength,
-                strength=settings.strength,
-                features=settings.features,
-                device=contestant.device,
-                **common,
-            )
-            result["protocol"] = result["protocol"] | dict(name=name)
-        yield name, dict(draws=1) | result
+    result = few_shot(
+        x,
+        z,
+        given or parse_shots(name),
+        few if settings.draws is None else settings.draws,
+        fixed=settings.use_strength,
+        strength=settings.strength,
+        features=settings.features,
+        **common,
+    )
+    result["protocol"] = result["protocol"] | dict(name=name)
+    return result
 
 
 def on_crops(contestant: Contestant, task: Task, settings: Settings) -> Result:

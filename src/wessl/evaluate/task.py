@@ -1,11 +1,14 @@
 """What is to be learnt and tested: two sets of pictures, labels in one numbering."""
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from wessl.data.cache import PictureCache
+from wessl.data.digest import pictures_digest
 from wessl.errors import UserError
 from wessl.evaluate.contestants import Contestant
 from wessl.evaluate.protocol import Labelled
@@ -29,6 +32,12 @@ class Task:
     known: int = 0
     """How many test pictures are among the training pictures too."""
 
+    @cached_property
+    def digests(self) -> tuple[str, str]:
+        """Of the training and of the test side; either changes with any picture or label of it."""
+        train = side_digest(self.train, self.train_labels, self.train_rows)
+        return train, side_digest(self.test, self.test_labels, self.test_rows)
+
     @property
     def classes(self) -> list[str] | None:
         return self.train.classes
@@ -48,6 +57,14 @@ class Task:
                 side[str(reading)] = Labelled(own, labels, self.classes)
             sides.append(side)
         return sides[0], sides[1]
+
+
+def side_digest(cache: PictureCache, labels: Tensor, rows: Tensor | None = None) -> str:
+    """Of decoded pictures, those that count, their labels and the classes' names."""
+    digest = hashlib.sha256(f"{pictures_digest(cache)} {cache.classes}".encode())
+    for part in (labels, torch.arange(len(labels)) if rows is None else rows):
+        digest.update(part.long().contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def _check_finite(features: Tensor, cache: PictureCache, rows: Tensor | None, where: str) -> None:

@@ -16,6 +16,7 @@ from wessl.evaluate.bootstrap import Interval, accuracy_interval
 from wessl.evaluate.few_shot import fold_count, fold_in
 from wessl.evaluate.knn import full_precision
 from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS, LogisticFit, logistic
+from wessl.export.calibration import Calibration, likelihood, measure, temperature
 
 ENOUGH = 20
 """Held-out pictures from which a temperature is learnt."""
@@ -23,8 +24,6 @@ WIDER = 1.5
 """By how much an interval is stretched. Cross-validated answers hang together, and come from less
 than all labels: on six sets with 2 to 10 labels a class the plain interval held the truth in 64 to
 95 % of 100 draws, the stretched one in 91 to 100 %."""
-SPREAD = 0.5
-"""How far, in natural logarithms, a temperature is expected to lie from 1 before any evidence."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,8 @@ class Classifier:
     """Labels that could be held out: those of classes with two or more."""
     estimate: Estimate | None
     """Of no use where most classes have one label, as it would tell of the others alone."""
+    calibration: Calibration | None = None
+    """What its confidences are worth, where enough labels could be held out to tell."""
 
     @property
     def guessing(self) -> bool:
@@ -101,14 +102,17 @@ def fit(features: Tensor, labels: Tensor, seed: int = 0) -> Classifier:
     held_in = fold_in(labels, folds)  # -1 for all where every class has one label
     kept = [every[held_in != fold] for fold in range(folds)] if bool((held_in >= 0).any()) else []
     models = logistic(x, labels, FEW_SHOT_STRENGTHS, draws=[*kept, every])
-    chosen, temperature, estimate = len(FEW_SHOT_STRENGTHS) // 2, 1.0, None
+    chosen, divisor = len(FEW_SHOT_STRENGTHS) // 2, 1.0
+    estimate: Estimate | None = None
+    worth: Calibration | None = None
     held = every[held_in >= 0]
     if len(held):
         logits = _held_out(x[held], held_in[held], models)
         truth = labels[held]
-        chosen = int(_likelihood(logits, truth).argmax())
+        chosen = int(likelihood(logits, truth).argmax())
         if len(held) >= ENOUGH:
-            temperature = _temperature(logits[chosen], truth)
+            divisor = temperature(logits[chosen], truth)
+            worth = measure(logits[chosen], truth, held_in[held])
         if usual > 1:
             estimate = _estimate(logits[chosen].argmax(1) == truth, folds, seed)
     return Classifier(
@@ -116,10 +120,11 @@ def fit(features: Tensor, labels: Tensor, seed: int = 0) -> Classifier:
         models.weight[-1, chosen],
         models.bias[-1, chosen],
         FEW_SHOT_STRENGTHS[chosen],
-        temperature,
+        divisor,
         len(held) >= ENOUGH,
         len(held),
         estimate,
+        worth,
     )
 
 
@@ -139,24 +144,3 @@ def _held_out(x_nd: Tensor, fold_n: Tensor, models: LogisticFit) -> Tensor:
             scores = centred[own] @ models.weight[fold] + models.bias[fold][:, None]
             logits[:, own] = scores.double()
     return logits
-
-
-def _likelihood(logits_snc: Tensor, truth_n: Tensor) -> Tensor:
-    """Of the truth, its logarithm summed over the pictures, `(s,)`."""
-    rows = torch.arange(len(truth_n))
-    return logits_snc.log_softmax(2)[:, rows, truth_n].sum(1)
-
-
-def _temperature(logits_nc: Tensor, truth_n: Tensor) -> float:
-    """The likeliest divisor of the logits, weighed against `SPREAD`.
-
-    Without that weight, labels that are all named rightly would make every confidence 1.
-    """
-    from scipy.optimize import minimize_scalar
-
-    def cost(log_t: float) -> float:
-        likelihood = _likelihood(logits_nc[None] / math.exp(log_t), truth_n)
-        return float(-likelihood) + log_t**2 / (2 * SPREAD**2)
-
-    found = minimize_scalar(cost, bounds=(-3.0, 3.0), method="bounded")
-    return math.exp(float(found.x))

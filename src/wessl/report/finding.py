@@ -135,7 +135,7 @@ def best_method(measured: Measured, found: Sequence[Method], sets: int) -> str:
     (best, first), runner_up = sorted(means, key=lambda pair: -pair[0])[:2]
     second, other = runner_up if first is means[0][1] else means[0]
     error = (gain(first, other, column) or (0.0, None))[1]
-    over = "" if error is None else f" (± {100 * error:.1f} over the seeds)"
+    over = "" if error is None else f" (± {100 * error:.1f}, a standard error over the seeds)"
     words = gap(first.name, best, other.name, second)
     where = place(measured, sets)
     return f"Mean {column} accuracy on {where} is {words}{over}." + unbeaten(measured, best)
@@ -159,7 +159,7 @@ def spread(measured: Measured, first: Row, other: Row) -> str:
         sure = "" if ends[0] > 0 else ", so not surely"
         return f" (95 % interval {low} to {high}{sure})"
     error = paired_error(first.of(measured.main), other.of(measured.main))
-    return "" if error is None else f" (± {100 * error:.1f} over the draws)"
+    return "" if error is None else f" (± {100 * error:.1f}, a standard error over the draws)"
 
 
 def place(measured: Measured, sets: int) -> str:

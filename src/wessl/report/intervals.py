@@ -17,4 +17,4 @@ def interval(result: State) -> Markup | None:
     ends, error = ends_of(result), finite(result.get("standard_error"))
     if ends:
         return tag("small", "\N{EN DASH}".join(number(100 * end, 1) for end in ends))
-    return None if error is None else tag("small", f"± {number(100 * error, 1)}")
+    return None if error is None else tag("small", f"± {number(100 * error, 1)} standard error")

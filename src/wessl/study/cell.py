@@ -97,6 +97,8 @@ class Study:
     cells: Callable[[Size], list[Cell]]
     setting: str
     """What the paper's numbers beside ours were measured on."""
+    spread: str = ""
+    """What ± is in them."""
     axis: Axis | None = None
     kind: Kind = "accuracy"
     common: Mapping[str, Any] = field(default_factory=dict)

@@ -10,8 +10,8 @@ from typing import Any
 
 from wessl.run import Run
 from wessl.study.overhead import time_and_memory
-from wessl.study.record import failure_note, note_failure, read_measured, save
-from wessl.study.training import is_trained, train
+from wessl.study.record import failure_note, is_trained, note_failure, read_measured, save
+from wessl.study.training import train
 from wessl.verbs.diversity import diversity
 from wessl.verbs.evaluate import evaluate
 

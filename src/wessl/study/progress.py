@@ -1,8 +1,9 @@
 """What a study says before it starts, and whenever a run ends."""
 
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,12 @@ from wessl.report.words import count
 from wessl.run import Run
 from wessl.study import cost
 from wessl.study.asked import Item, Planned
-from wessl.study.record import read_failure, read_measured
+from wessl.study.record import is_trained, read_failure, read_measured
 from wessl.study.runner import Slot
+from wessl.study.time_left import Remaining, Runs
 
 State = dict[str, Any]
 Say = Callable[[str], None]
-Runs = Mapping[Path, tuple[Item, int]]
-"""By folder: equal cells of a study are one run."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
     if work.todo:
         on_cpu = slots[0].device == "cpu"
         devices = len(slots) if on_cpu else len({slot.device for slot in slots})
+        runs = {folder: Run(folder) for folder in work.todo}
+        fresh = [folder for folder, run in runs.items() if not is_trained(run)]
         configs = [item.config for item, _ in work.todo.values()]
         compiled = asked.options.get("compile") != "off"
         seconds, size = cost.total(
@@ -78,15 +80,26 @@ def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
             compiled,
             planned.fresh,
         )
-        what = "training" if planned.measuring is None else "training and measuring"
-        disk = "" if asked.slim else f"; {gigabytes(size)} on disk"
+        seconds *= Remaining.of(planned, work.todo, len(slots)).share
+        size *= len(fresh) / len(work.todo)
+        measured = planned.measuring is not None
+        doing = ["training"] * (bool(fresh) or not measured) + ["measuring"] * measured
+        what = " and ".join(doing)
+        disk = "" if asked.slim or not fresh else f"; {gigabytes(size)} on disk"
         at_once = min(len(slots), len(work.todo))
         lines.append(
             f"{len(work.todo)} to do, {at_once} at a time: roughly {duration(seconds)} of "
             f"{what}{disk}"
         )
-        if busy := sum(Run(folder).busy for folder in work.todo):
-            lines.append(f"another process is training {busy} of these: that is waited for")
+        if there := len(work.todo) - len(fresh):
+            they = "is" if there == 1 else "are"
+            lines.append(f"{there} of these {they} trained already and only to be measured")
+        if busy := sum(run.busy for run in runs.values()):
+            they, them = ("is", "it") if busy == 1 else ("are", "them")
+            lines.append(
+                f"{busy} of these {they} being trained by another process, which is waited for; "
+                f"this study then measures {them}"
+            )
     return "\n".join(lines)
 
 
@@ -101,17 +114,30 @@ def first_line(folder: Path) -> str:
 class Progress:
     """A line for every run that ends: what it measured or why it failed, and the time left."""
 
-    def __init__(self, planned: Planned, count: int, say: Say):
-        self.planned, self.count, self.say = planned, count, say
-        self.began, self.ended, self.lock = time.monotonic(), 0, threading.Lock()
+    def __init__(self, planned: Planned, runs: Runs, at_once: int, say: Say):
+        self.planned, self.count, self.say = planned, len(runs), say
+        self.remaining = Remaining.of(planned, runs, at_once)
+        self.began, self.lock = time.monotonic(), threading.Lock()
+        self.gone: set[Path] = set()
+        self.failed: set[Path] = set()
+
+    @property
+    def ended(self) -> int:
+        return len(self.gone)
 
     def done(self, job: State, error: str | None) -> None:
         with self.lock:
-            self.ended += 1
-            left = (time.monotonic() - self.began) * (self.count - self.ended) / self.ended
-            rest = f" ({duration(left)} left)" if self.ended < self.count else ""
+            self.gone.add(Path(job["folder"]))
+            if error is not None:
+                self.failed.add(Path(job["folder"]))
             words = self._numbers(job) if error is None else f"failed: {error.splitlines()[0]}"
-            self.say(f"{self.ended}/{self.count}  {job['name']}: {words}{rest}")
+            self.say(f"{self.ended}/{self.count}  {job['name']}: {words}{self._rest()}")
+
+    def _rest(self) -> str:
+        if self.ended == self.count:
+            return ""
+        left = self.remaining.seconds(time.monotonic() - self.began, self.gone, self.failed)
+        return f" (about {duration(left)} left)" if math.isfinite(left) else ""
 
     def _numbers(self, job: State) -> str:
         measured = read_measured(Run(job["folder"]), self.planned.record)

@@ -11,6 +11,10 @@ from wessl.run import Run
 State = dict[str, Any]
 
 
+def is_trained(run: Run) -> bool:
+    return all((run.path / name).exists() for name in ("encoder.safetensors", "encoder.json"))
+
+
 def read_measured(run: Run, record: str) -> State:
     """Column by column, each with its ``value`` and protocol."""
     path = run.results / f"{record}.json"

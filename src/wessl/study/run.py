@@ -99,7 +99,7 @@ def carry_out(planned: Planned, slots: list[Slot], retry: bool, say: Say) -> Non
     say(announce(planned, work, slots))
     jobs = [planned.job(item, seed) for item, seed in work.todo.values()]
     planned.runs.mkdir(parents=True, exist_ok=True)
-    progress = Progress(planned, len(jobs), say)
+    progress = Progress(planned, work.todo, len(slots), say)
     try:
         Runner(slots, planned.fresh, progress.done).run(jobs)
     except KeyboardInterrupt as stopped:

@@ -11,6 +11,9 @@ from wessl.study.cell import Axis, Study
 SHORT = "ViT-S/16 on ImageNet-1k, 300 epochs"
 LONG = "ViT-S/16 on ImageNet-1k, 800 epochs"
 MIXED = "ViT-S/16 on ImageNet-1k; DINO* 300 epochs, MSN* 800"
+SEEDS = "standard deviation over seeds"
+DRAWS = "standard deviation over 3 draws of the labels"
+BOTH = f"{SEEDS} for DINO*, over 3 draws of the labels for MSN*"
 
 _ALL = (
     Study(
@@ -18,6 +21,7 @@ _ALL = (
         "which part of the head to ensemble, and how to weigh the heads",
         grids.where_how,
         f"{SHORT}, 16 heads, 3 seeds",
+        SEEDS,
         notes=(
             "`prob, codebook` is not in the paper.",
             "The paper's 2-shot number of `ent-st`, 39.2, lies below its 1-shot number: probably a "
@@ -29,6 +33,7 @@ _ALL = (
         "prob by student or teacher, soft or hard",
         grids.prob_variants,
         f"{SHORT}, 16 heads, 3 seeds",
+        SEEDS,
         notes=("`prob-max` diverged for the authors.",),
     ),
     Study(
@@ -36,6 +41,7 @@ _ALL = (
         "all ten weightings of the family, three of which the authors did not run",
         grids.weightings,
         f"{SHORT}, 16 heads, 3 seeds",
+        SEEDS,
         notes=(
             "`prob-max` diverged for the authors; `unif-all`, `kl`, `var` are not in the paper.",
         ),
@@ -45,6 +51,7 @@ _ALL = (
         "how many heads, for DINO* and MSN*",
         grids.heads,
         MIXED,
+        BOTH,
         Axis("heads m"),
         notes=("Most of the paper's numbers exist only as a figure.",),
     ),
@@ -53,6 +60,7 @@ _ALL = (
         "the temperature of entropy weights, for DINO* and MSN*",
         grids.gamma,
         MIXED,
+        BOTH,
         Axis("gamma in units of ln c"),
         notes=(
             "Most of the paper's numbers exist only as a figure; for MSN*, gamma's values too.",
@@ -63,6 +71,7 @@ _ALL = (
         "deeper and wider single heads against more heads, by parameters",
         grids.projection,
         SHORT,
+        SEEDS,
         Axis("parameters of the heads"),
         notes=(
             "Codebooks count as parameters. Most of the paper's numbers exist only as a figure.",
@@ -73,6 +82,7 @@ _ALL = (
         "is it only a sharper teacher? one head at four temperatures, ent beside it",
         grids.teacher_temperature,
         SHORT,
+        SEEDS,
         Axis("teacher temperature τ"),
         notes=("Most of the paper's numbers exist only as a figure.",),
     ),
@@ -81,6 +91,7 @@ _ALL = (
         "few codes or many, with one head and with all",
         grids.codes,
         SHORT,
+        SEEDS,
         notes=("The paper names the best of each, 4096 codes for one head and 1024 for sixteen.",),
     ),
     Study(
@@ -89,6 +100,7 @@ _ALL = (
         grids.collapse,
         "ViT-S/16 on ImageNet-1k; the paper does not say for how long, its level is that of 800 "
         "epochs",
+        DRAWS,
         Axis("teacher temperature τ"),
         best_of=paper.COLLAPSE,
         notes=("The paper gives the best of three temperatures, not which one it was.",),
@@ -98,13 +110,15 @@ _ALL = (
         "the weight of mean-entropy maximisation",
         grids.memax,
         "ViT-S/16 on ImageNet-1k; the paper does not say for how long",
+        DRAWS,
         Axis("weight of ME-MAX", log=False),
     ),
     Study(
         "methods",
         "the main table: DINO, MSN, the steps to DINO* and MSN*, and their ensembles",
         main_tables.methods,
-        f"{LONG}, one training, ± over draws of the labels",
+        f"{LONG}, one training",
+        DRAWS,
         notes=(
             "DINO and MSN of S/16 are the authors' own reproductions; of B, the published models.",
             "The step from DINO is the anti-collapse study's row for Sinkhorn; that from MSN is "
@@ -123,7 +137,7 @@ _ALL = (
         "time and memory of a step with 1, 4 and 16 heads, instead of accuracy",
         main_tables.overhead,
         "ViT-B/16 on 128 TPUv3 cores: hours of training and GB a core",
-        Axis("heads m"),
+        axis=Axis("heads m"),
         kind="overhead",
         common={"optim.batch_size": 256},
         notes=(

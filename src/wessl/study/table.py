@@ -37,6 +37,7 @@ def build(planned: Planned) -> State:
         seeds=list(asked.seeds),
         draws=planned.settings.draws,
         paper=study.setting,
+        paper_spread=study.spread,
         notes=notes(planned),
         columns=[describe(column) for column in planned.columns],
         rows=rows,

@@ -68,7 +68,7 @@ def legend(found: State) -> str:
     results = [result for row in found["rows"] for result in row["results"].values()]
     spread = any(result["sd"] is not None for result in results)
     gains = [result["difference"] for result in results if result["difference"] is not None]
-    words = ["Mean ± sd" if spread else "Each number is of one seed"]
+    words = ["Mean ± standard deviation over the seeds" if spread else "Each number is of one seed"]
     if gains:
         sure = any(gain["low"] is not None for gain in gains)
         words.append(f"below, the difference to the base{' with its paired 95 % interval' * sure}")

@@ -41,7 +41,9 @@ def paper_words(table: State) -> str:
     results = [result for row in table["rows"] for result in row["results"].values()]
     if not table["best"] and all(result["paper"] is None for result in results):
         return ""
-    return f" *In italics the paper's own numbers, of other data: {table['paper']}.*"
+    spread = table.get("paper_spread", "")
+    means = f"; their ± is a {spread}" if spread else ""
+    return f" *In italics the paper's own numbers, of other data: {table['paper']}{means}.*"
 
 
 def grid(titles: list[str], rows: list[list[str]]) -> str:

@@ -18,10 +18,6 @@ LOOK_AGAIN = 0.5
 """Seconds between two looks at a run that another process is training."""
 
 
-def is_trained(run: Run) -> bool:
-    return all((run.path / name).exists() for name in ("encoder.safetensors", "encoder.json"))
-
-
 def train(run: Run, job: State) -> None:
     """Begins, or goes on. Waits while another process trains it: two studies may share a run."""
     config: Config = from_dict(Config, job["config"])

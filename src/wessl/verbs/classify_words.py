@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from wessl.export.calibration import Calibration
 from wessl.export.classify import ENOUGH
 
 if TYPE_CHECKING:
@@ -66,17 +67,33 @@ def _share(folds: int) -> str:
 
 def _how_sure(found: "Classified") -> str:
     classifier = found.classifier
-    if classifier.calibrated:
-        by = f"temperature {classifier.temperature:.2f}"
+    worth = classifier.calibration
+    if worth is None:
+        why = f"only {classifier.held} labels" if classifier.held else "no label"
         return (
-            f"confidences: calibrated on the {classifier.held} held-out labels ({by}); true if the "
-            "labelled pictures are like the others"
+            f"confidences: not calibrated, and how good they are is not known, as {why} could be "
+            f"held out ({ENOUGH} are needed); take them as an order, not as probabilities"
         )
-    why = f"only {classifier.held} labels" if classifier.held else "no label"
-    return (
-        f"confidences: not calibrated, as {why} could be held out ({ENOUGH} are needed); their "
-        "order still tells"
+    if classifier.guessing:
+        return "confidences: of no use, as the guesses are no better than chance"
+    done = (
+        f"confidences: fitted to the {classifier.held} held-out labels (temperature "
+        f"{classifier.temperature:.2f}); measured on them, {worth.in_words()}{_worth(worth)}"
     )
+    if classifier.estimate is None:
+        return f"{done}; nothing is known of the classes with one label"
+    return f"{done}; true if the labelled pictures are like the others"
+
+
+def _worth(worth: Calibration) -> str:
+    """Whether they may be read as probabilities, as an order, or not at all."""
+    off = max((worth.surer.too_sure, worth.rest.too_sure), key=abs)
+    if not off:
+        return ", no farther apart than chance has it with so few labels"
+    if not worth.tells:
+        return ": being sure did not mean being right more often, so do not rely on them"
+    direction = "high" if off > 0 else "low"
+    return f": they are too {direction}, so take them as an order, not as probabilities"
 
 
 def _few(counts: dict[str, int]) -> list[str]:

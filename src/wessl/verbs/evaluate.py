@@ -34,6 +34,7 @@ def evaluate(
     also: Paths = (),
     splits: Paths = (),
     baselines: bool = True,
+    again: bool = False,
     network: Literal["teacher", "student"] = "teacher",
     device: str = "auto",
     cache: str | Path | None = None,
@@ -47,7 +48,8 @@ def evaluate(
     tested on. ``protocols`` are any of ``"1-shot"`` (any number), ``"1%"`` (any share), ``"k-NN"``,
     ``"linear"`` and ``"linear-fast"``; ``splits`` lists of labelled pictures instead of draws;
     ``transfer`` other labelled datasets. ``settings`` are those of ``evaluate.settings.Settings``.
-    Returns plain values; what a run folder got is also written into its ``results/``. Processes
+    Returns plain values; what a run folder got is also written into its ``results/``, and not
+    measured again from the same encoder, pictures and settings unless ``again``. Processes
     that ``torchrun`` started share the pictures out, and the first of them speaks and writes::
 
         found = wessl.evaluate("runs/photos", "photos/train", "photos/test")
@@ -65,6 +67,7 @@ def evaluate(
         also=_listed(also),
         splits=_listed(splits),
         baselines=baselines,
+        again=again,
         network=network,
         device=device,
         cache=None if cache is None else str(cache),

@@ -21,11 +21,13 @@ from wessl.evaluate.features import TrainedEncoder, load
 from wessl.evaluate.labels import common_labels
 from wessl.evaluate.progress import bar
 from wessl.evaluate.protocol import HELD_OUT
+from wessl.evaluate.result_store import ResultStore
 from wessl.evaluate.task import Task
 from wessl.pretrain.parallel import Team
 from wessl.report.story import short_names
 from wessl.report.words import count
 from wessl.verbs.encoder_in import other_colours
+from wessl.verbs.evaluate_parts import is_parts, refuse_parts
 from wessl.weights import say_of
 
 Say = Callable[[str], None]
@@ -40,6 +42,8 @@ def enter(
     devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if several else None
     first: TrainedEncoder | None = None
     names = short_names(_telling([Path(path) for path in (*asked.run, *asked.also)]))
+    # What has no folder of its own is kept with the first run.
+    home = next((Path(path) for path in asked.run if Path(path).is_dir()), None)
     for i, path in enumerate([*asked.run, *asked.also]):
         own = i < len(asked.run)
         encoder = load(path, device, asked.network if own else "teacher")
@@ -53,15 +57,20 @@ def enter(
                 f"{path} takes pictures of {count(takes, 'channel')} and {asked.run[0]} of "
                 f"{wanted}; evaluate them in two commands"
             )
-        store = FeatureStore(Path(path) if Path(path).is_dir() else None, team.group)
+        folder = Path(path) if Path(path).is_dir() else None
+        store = FeatureStore(folder, team.group)
+        results = ResultStore(folder or home, team.group, asked.again)
         role = "run" if own else "also"
-        yield Contestant(name, role, encoder, store, device, encoder, quiet, devices)
+        yield Contestant(name, role, encoder, store, device, encoder, quiet, devices, results)
     if asked.baselines and first is not None:
-        nowhere = FeatureStore(None, team.group)
-        yield Contestant("raw pixels", "pixels", None, nowhere, device, first, quiet)
+        nowhere, results = (
+            FeatureStore(None, team.group),
+            ResultStore(home, team.group, asked.again),
+        )
+        yield Contestant("raw pixels", "pixels", None, nowhere, device, first, quiet, None, results)
         random = untrained(first)
         yield Contestant(
-            "random encoder", "random", random, nowhere, device, random, quiet, devices
+            "random encoder", "random", random, nowhere, device, random, quiet, devices, results
         )
 
 
@@ -124,9 +133,10 @@ def _check_classes(task: Task, asked: Evaluate) -> None:
     # Where names decide, those that only --test has are numbered in its order after --train's.
     names = list(dict.fromkeys([*(task.classes or ()), *(task.test.classes or ())]))
     said = [names[i] if i < len(names) else str(i) for i in unknown]
+    part = "; a folder for each class is needed in it, to tell the classes" * is_parts(set(said))
     raise UserError(
         f"--test {asked.test} has {count(len(said), 'class', 'classes')} that --train "
-        f"{asked.train} lacks: {', '.join(said[:10])}{', ...' * (len(said) > 10)}"
+        f"{asked.train} lacks: {', '.join(said[:10])}{', ...' * (len(said) > 10)}{part}"
     )
 
 
@@ -136,6 +146,7 @@ def _open(
     assert data is not None
     channels = contestants[0].like.description["channels"]
     source = open_source(data, channels, asked.cache)
+    refuse_parts(source, data, flag)
     if source.labels is None and (only := _only_class(source)) is not None:
         source.labels, source.classes = np.zeros(len(source), np.int64), [only]
     if source.labels is None:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from wessl.data.cache import PictureCache
-from wessl.data.digest import pictures_digest
 from wessl.errors import Failure
 from wessl.evaluate.suite import Row
 from wessl.run import Run
@@ -17,30 +16,25 @@ from wessl.run import Run
 Record = dict[str, Any]
 
 
-def describe(
-    data: str, cache: PictureCache, labels: torch.Tensor, rows: torch.Tensor | None
-) -> Record:
+def describe(data: str, cache: PictureCache, labels: torch.Tensor, digest: str) -> Record:
     """Where pictures and labels came from, and a digest of both that changes with any of them."""
-    digest = hashlib.sha256(f"{pictures_digest(cache)} {cache.classes}".encode())
-    for part in (labels, torch.arange(len(labels)) if rows is None else rows):
-        digest.update(part.long().contiguous().numpy().data)
     return dict(
         location=data,
         pictures=len(labels),
         classes=len(labels.unique()),
         unreadable=[name for name, _ in cache.skipped],
-        digest=digest.hexdigest(),
+        digest=digest,
     )
 
 
-def plain(row: Row, network: str, about: Record) -> Record:
-    """A row for JSON; `about` goes into every result, as an earlier one may come to stand there."""
+def plain(row: Row, network: str) -> Record:
+    """A row for JSON."""
     return dict(
         name=row.name,
         role=row.role,
         network=network if row.role == "run" else None,
         weights=row.weights,
-        results={name: result | about for name, result in row.results.items()},
+        results=row.results,
     )
 
 

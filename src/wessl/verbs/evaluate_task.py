@@ -10,11 +10,12 @@ from typing import Any
 from wessl.commands.evaluate import Evaluate
 from wessl.evaluate.contestants import Contestant
 from wessl.evaluate.protocol_names import check_protocols, default_protocols
-from wessl.evaluate.suite import Row, details, differences, make_row, measure
+from wessl.evaluate.suite import Row, details, differences, make_row
 from wessl.evaluate.table import explain, explain_confused, print_comparison
 from wessl.evaluate.task import Task
 from wessl.pretrain.parallel import Team
 from wessl.run import Run
+from wessl.verbs.evaluate_again import Known, how_made, said_of_known
 from wessl.verbs.evaluate_inputs import Say, open_task, read_splits
 from wessl.verbs.evaluate_record import describe, plain, save
 from wessl.verbs.evaluate_seen import said_of_pretraining
@@ -42,20 +43,22 @@ def on_one_task(
     given = team.together(lambda: read_splits(asked, task))
     names = list(names) or usual(task, list(given))
     team.together(lambda: check_protocols(names, task, given, settings.select))
-    found = Comparison(settings.seed)
-    for contestant in contestants:
-        measured = dict(measure(contestant, task, names, settings, given))
+    found, made = Comparison(settings.seed), how_made(about)
+    every = [Known.find(one, task, names, settings, given, made) for one in contestants]
+    if not quiet and (words := said_of_known([one.results for one in every])):
+        print(words, file=sys.stderr, flush=True)
+    for known in every:
+        contestant, measured = known.of, known.completed()
         found.add(contestant, task, measured)
         if not quiet and contestant is not contestants[-1]:
             print(in_a_line(contestant.name, measured), file=sys.stderr, flush=True)
-    made = {key: about[key] for key in ("command", "versions")}
     record = (
         about
         | described(asked, task)
         | dict(
             settings=dataclasses.asdict(settings),
             columns=names,
-            rows=[plain(row, asked.network, made) for row in found.rows],
+            rows=[plain(row, asked.network) for row in found.rows],
         )
     )
     of_runs = [found.beside(i) for i in range(len(asked.run))]
@@ -65,7 +68,8 @@ def on_one_task(
     for i, path in enumerate(asked.run if team.first else ()):
         save(path, record["rows"][i], record | of_runs[i])
         if Run(path).exists:
-            after_evaluation(Path(path), contestants[i].like, task.test, say)
+            seen = contestants[i].kept(task.test, settings.precision)
+            after_evaluation(Path(path), contestants[i].like, task.test, say, seen)
     return record
 
 
@@ -90,8 +94,8 @@ def described(asked: Evaluate, task: Task) -> Record:
     tested = asked.test or asked.train
     return dict(
         kind="evaluation",
-        train=describe(asked.train, task.train, task.train_labels, task.train_rows),
-        test=describe(tested, task.test, task.test_labels, task.test_rows)
+        train=describe(asked.train, task.train, task.train_labels, task.digests[0]),
+        test=describe(tested, task.test, task.test_labels, task.digests[1])
         | dict(in_train=task.known),
     )
 

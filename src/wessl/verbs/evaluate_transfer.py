@@ -1,5 +1,6 @@
 """Several encoders, and what they should beat, on other datasets."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,7 @@ from wessl.evaluate.table import print_transfer
 from wessl.evaluate.transfer import open_parts, squashed, transfer
 from wessl.pretrain.parallel import Team
 from wessl.run import Run
+from wessl.verbs.evaluate_again import how_made, said_of_known, transfer_key
 from wessl.verbs.evaluate_inputs import Say
 from wessl.verbs.evaluate_record import save_transfer
 from wessl.verbs.pages import write_page
@@ -55,13 +57,20 @@ def on_other_sets(
     """Results by encoder and dataset, and the others' gains on the first; raw pixels are seen by
     the same protocol."""
     rows = [Measured(one) for one in contestants]
-    made = {key: about[key] for key in ("command", "versions")}
+    made, known = how_made(about), []
     for dataset in sets:
         labels = team.in_turn(partial(decode, dataset, contestants, asked))
         for row in rows:
-            with bar(f"{row.of.name}: {dataset.name}", quiet) as progress:
-                result = measure(row.of, dataset, asked.measured, asked.cache, progress)
-            row.add(dataset.name, result, labels, made)
+            key = transfer_key(row.of, dataset, asked.measured, asked.cache, made)
+            kept = row.of.results.read({dataset.name: key})
+            if not kept:
+                with bar(f"{row.of.name}: {dataset.name}", quiet) as progress:
+                    result = measure(row.of, dataset, asked.measured, asked.cache, progress) | made
+                row.of.results.write(key, result)
+            row.add(dataset.name, kept.get(dataset.name) or result, labels)
+            known.append(kept)
+    if not quiet and (words := said_of_known(known)):
+        print(words, file=sys.stderr, flush=True)
     found = {row.of.name: row.results for row in rows}
     gains = [gains_on(row, rows, asked.measured.seed) for row in rows]
     if not quiet:
@@ -94,9 +103,8 @@ class Measured:
     correct: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """By set, with the pictures' labels."""
 
-    def add(self, name: str, result: Record, labels: Tensor, made: Record) -> None:
-        kept = {key: value for key, value in result.items() if key != "predicted"}
-        self.results[name] = kept | made
+    def add(self, name: str, result: Record, labels: Tensor) -> None:
+        self.results[name] = {key: value for key, value in result.items() if key != "predicted"}
         self.correct[name] = result["predicted"][0] == labels, labels
 
 

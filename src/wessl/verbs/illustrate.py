@@ -6,6 +6,8 @@ here is said and no more.
 
 from pathlib import Path
 
+from torch import Tensor
+
 from wessl.config import Config
 from wessl.data.cache import PictureCache
 from wessl.evaluate.features import TrainedEncoder, load
@@ -41,9 +43,15 @@ def after_training(
     return write_page(run.path, say)
 
 
-def after_evaluation(run: Path, encoder: TrainedEncoder, cache: PictureCache, say: Say) -> None:
+def after_evaluation(
+    run: Path,
+    encoder: TrainedEncoder,
+    cache: PictureCache,
+    say: Say,
+    features: Tensor | None = None,
+) -> None:
     try:
-        Run(run).save_result("gallery", gallery(encoder, cache))
+        Run(run).save_result("gallery", gallery(encoder, cache, features=features))
     except Exception as error:
         say(f"not all of the report's pictures could be made: {error}")
     write_page(run, say)

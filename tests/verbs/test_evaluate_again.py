@@ -1,0 +1,261 @@
+"""A command given again: from the record only where nothing that makes a result has changed."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from sklearn.datasets import load_digits
+
+import wessl
+from wessl.cli import main
+from wessl.errors import UserError
+from wessl.evaluate.result_store import ResultStore
+
+SMALL = {"heads.count": 2, "codes": 16, "hidden_dim": 32, "quiet": True}
+QUICK = dict(device="cpu", draws=3)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder, data = tmp_path_factory.mktemp("trained"), "builtin://digits/test"
+    return wessl.pretrain(data, folder / "run", "dino-star-ent", device="cpu", epochs=1, **SMALL)
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return wessl.Run(shutil.copytree(trained.path, tmp_path / "run"))
+
+
+@pytest.fixture
+def sides(tmp_path):
+    """8 training and 6 test pictures of each of five digits, in class folders."""
+    data = load_digits()
+    for name, part in (("train", slice(0, 8)), ("test", slice(8, 14))):
+        for digit in range(5):
+            home = tmp_path / "data" / name / f"d{digit}"
+            home.mkdir(parents=True)
+            for i, image in enumerate(data.images[data.target == digit][part]):
+                Image.fromarray((image * 255 / 16).astype(np.uint8)).save(
+                    home / f"d{digit}_{i}.png"
+                )
+    return tmp_path / "data" / "train", tmp_path / "data" / "test"
+
+
+def command(capsys, *words):
+    with pytest.raises(SystemExit) as left:
+        main(["evaluate", *map(str, words)])
+    return left.value.code, *capsys.readouterr()
+
+
+def days(found):
+    """When each result was measured, by encoder and protocol."""
+    return {
+        (row["name"], name): result["measured"]
+        for row in found["rows"]
+        for name, result in row["results"].items()
+    }
+
+
+def mark(run, day="2020-02-02"):
+    """Makes everything kept in a run older, so that it is known again."""
+    for path in (run.path / "features").glob("result-*.safetensors"):
+        key = path.stem.removeprefix("result-")
+        (result,) = ResultStore(run.path).read({"it": key}).values()
+        ResultStore(run.path).write(key, result | dict(measured=f"{day}T00:00:00+00:00"))
+
+
+def without(found, *names):
+    return {key: value for key, value in found.items() if key not in names}
+
+
+def test_the_same_command_gives_the_same_record_and_says_from_when_it_is(run, sides, capsys):
+    words = [run.path, "--train", sides[0], "--test", sides[1], "--draws", 3, "--device", "cpu"]
+    code, first, said = command(capsys, *words)
+    assert code == 0
+    assert "--again" not in said
+    (path,) = run.results.glob("evaluation-*.json")
+    record = json.loads(path.read_text())
+    mark(run)
+    code, second, said = command(capsys, *words)
+    assert (code, second) == (0, first)
+    assert "15 results are from 2020-02-02; --again measures them anew" in said
+    again = json.loads(path.read_text())
+    for row in again["rows"]:
+        for result in row["results"].values():
+            assert result.pop("measured").startswith("2020-02-02")
+    for row in record["rows"]:
+        for result in row["results"].values():
+            del result["measured"]
+    assert again == record
+
+
+def test_only_what_is_missing_is_measured(run, sides):
+    wessl.evaluate(run, *sides, ["k-NN", "2-shot"], **QUICK)
+    mark(run)
+    found = wessl.evaluate(run, *sides, ["1-shot", "k-NN", "2-shot"], **QUICK)
+    assert found["columns"] == ["1-shot", "k-NN", "2-shot"]
+    old = {name for name, day in days(found).items() if day.startswith("2020")}
+    assert old == {(row["name"], p) for row in found["rows"] for p in ("k-NN", "2-shot")}
+    assert set(found["differences"][0]["results"]) == {"1-shot", "k-NN", "2-shot"}
+    fresh = wessl.evaluate(run, *sides, ["1-shot", "k-NN", "2-shot"], again=True, **QUICK)
+    assert not any(day.startswith("2020") for day in days(fresh).values())
+    for one, other in zip(found["rows"], fresh["rows"], strict=True):
+        for name, result in one["results"].items():
+            apart = without(result, "measured"), without(other["results"][name], "measured")
+            assert apart[0] == apart[1]
+    assert found["per_class"] == fresh["per_class"]
+    assert found["differences"] == fresh["differences"]
+    kept = wessl.evaluate(run, *sides, ["k-NN"], **QUICK)
+    assert days(kept)["run", "k-NN"] == days(fresh)["run", "k-NN"]  # the newer stays
+
+
+def old_results(run, sides, **changed):
+    options = QUICK | dict(protocols=["k-NN", "2-shot"]) | changed
+    found = days(wessl.evaluate(run, *sides, **options))
+    return {name for name, day in found.items() if day.startswith("2020")}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        dict(seed=1),
+        dict(draws=4),
+        dict(select="test"),
+        dict(strength="sum"),
+        dict(features="raw"),
+        dict(use_strength=0.3),
+        dict(linear_epochs=7),
+        dict(precision="bf16"),
+    ],
+)
+def test_another_setting_is_never_answered_from_the_record(run, sides, changed):
+    wessl.evaluate(run, *sides, ["k-NN", "2-shot"], **QUICK)
+    mark(run)
+    assert not old_results(run, sides, **changed)
+    assert len(old_results(run, sides)) == 6
+
+
+def test_another_encoder_picture_or_label_is_never_answered_from_the_record(run, sides):
+    wessl.evaluate(run, *sides, ["k-NN", "2-shot"], **QUICK)
+    mark(run)
+    train, test = sides
+    assert not old_results(run, sides, network="student") & {("run (student)", "k-NN")}
+    file = run.path / "encoder.safetensors"
+    weights = load_file(file)
+    save_file({name: 1.5 * tensor for name, tensor in weights.items()}, file)
+    assert {name for name, _ in old_results(run, sides)} == {"raw pixels", "random encoder"}
+    save_file(weights, file)
+    assert len(old_results(run, sides)) == 6
+    for home in (train, test):
+        picture = home / "d0" / "d0_0.png"
+        before = picture.read_bytes()
+        Image.fromarray(np.array(Image.open(picture)) // 2).save(picture)
+        assert not old_results(run, sides)
+        picture.write_bytes(before)
+        assert len(old_results(run, sides)) == 6
+        picture.rename(home / "d1" / "moved.png")
+        assert not old_results(run, sides)
+        (home / "d1" / "moved.png").rename(home / "d0" / "d0_0.png")
+    assert len(old_results(run, sides)) == 6
+
+
+def test_other_lists_of_labelled_pictures_are_other_draws(run, sides, tmp_path):
+    names = [f"d{digit}_0.png" for digit in range(5)]
+    lists = tmp_path / "1shot1.txt"
+
+    def measured():
+        found = wessl.evaluate(run, *sides, ["1-shot"], splits=lists, baselines=False, **QUICK)
+        return days(found)["run", "1-shot"]
+
+    lists.write_text("\n".join(names))
+    measured()
+    mark(run)
+    assert measured().startswith("2020")
+    lists.write_text("\n".join(names).replace("d3_0", "d3_1"))
+    assert not measured().startswith("2020")
+
+
+def test_a_damaged_or_missing_file_is_measured_again(run, sides):
+    options = QUICK | dict(protocols=["k-NN", "2-shot"], baselines=False)
+    wessl.evaluate(run, *sides, **options)
+    mark(run)
+    first, second = sorted((run.path / "features").glob("result-*.safetensors"))
+    raw = bytearray(first.read_bytes())
+    raw[-1] ^= 1
+    first.write_bytes(raw)
+    assert len(old_results(run, sides, baselines=False)) == 1
+    second.unlink()
+    assert not old_results(run, sides, baselines=False)
+
+
+def test_runs_measured_apart_are_compared_from_the_record(run, sides, tmp_path):
+    other = wessl.Run(shutil.copytree(run.path, tmp_path / "other"))
+    weights = load_file(other.path / "encoder.safetensors")
+    save_file({k: -v for k, v in weights.items()}, other.path / "encoder.safetensors")
+    fresh = wessl.evaluate([run, other], *sides, ["2-shot"], again=True, **QUICK)
+    for one in (run, other):
+        shutil.rmtree(one.path / "features")
+        wessl.evaluate(one, *sides, ["2-shot"], **QUICK)
+        mark(one)
+    found = wessl.evaluate([run, other], *sides, ["2-shot"], **QUICK)
+    assert all(day.startswith("2020") for day in days(found).values())
+    assert found["differences"] == fresh["differences"]
+
+
+def test_other_datasets_are_not_measured_twice_either(run, sides):
+    def measured(**changed):
+        found = wessl.evaluate(run, transfer=sides[0].parent, device="cpu", **changed)
+        return {name: one["data"]["measured"][:4] for name, one in found["transfer"].items()}
+
+    measured()
+    mark(run)
+    assert set(measured().values()) == {"2020"}
+    for changed in (dict(seed=1), dict(select="test"), dict(again=True)):
+        assert "2020" not in measured(**changed).values()
+    mark(run)
+    (sides[1] / "d0" / "d0_0.png").unlink()
+    assert "2020" not in measured().values()
+
+
+@pytest.mark.parametrize(
+    ("inside", "flag", "said"),
+    [
+        (
+            "test",
+            "--test",
+            r"holds test/, a part of a data set and not a class; give --test .*/test$",
+        ),
+        ("val", "--test", r"holds val/, a part of a data set .* give --test .*/val$"),
+        ("train", "--train", r"holds train/, a part of a data set .* give --train .*/train$"),
+        ("val", "--train", r"holds val/, .* give --train a folder with the class folders"),
+    ],
+)
+def test_a_folder_that_holds_a_part_of_a_data_set_names_that_part(
+    run, sides, tmp_path, inside, flag, said
+):
+    train, test = sides
+    shutil.copytree(test, tmp_path / "outer" / inside)
+    given = (tmp_path / "outer", test) if flag == "--train" else (train, tmp_path / "outer")
+    with pytest.raises(UserError, match=f"^{flag} .*outer {said}"):
+        wessl.evaluate(run, *given, ["k-NN"], **QUICK)
+
+
+def test_the_part_that_the_flag_means_is_named_where_there_are_both(run, sides):
+    train, test = sides
+    with pytest.raises(
+        UserError, match=r"holds test/ and train/, parts .* give --test .*data/test$"
+    ):
+        wessl.evaluate(run, train, train.parent, ["k-NN"], **QUICK)
+    with pytest.raises(UserError, match=r"parts of a data set; give --train .*data/train$"):
+        wessl.evaluate(run, train.parent, test, ["k-NN"], **QUICK)
+
+
+def test_pictures_in_test_without_class_folders_are_said_to_need_them(run, sides, tmp_path):
+    train, test = sides
+    (tmp_path / "outer" / "test").mkdir(parents=True)
+    shutil.copy(test / "d0" / "d0_0.png", tmp_path / "outer" / "test")
+    with pytest.raises(UserError, match=r"lacks: test; a folder for each class is needed in it"):
+        wessl.evaluate(run, train, tmp_path / "outer", ["k-NN"], **QUICK)
