@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from functools import reduce
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from wessl import auto, recipes
 from wessl.auto import DataFacts
+from wessl.commands.budget import seconds
 from wessl.config import Config
 from wessl.errors import UserError
 from wessl.settings import differences, from_dict, override, to_dict
@@ -104,6 +106,27 @@ def test_a_budget_is_kept(name, given_facts, wanted):
 def test_a_budget_below_one_epoch_is_refused(name, given_facts, share):
     with pytest.raises(UserError, match="--budget"):
         auto.small(name, given_facts, share * seconds_per_epoch(name, given_facts))
+
+
+@given(st.sampled_from(STARRED), SETTINGS, st.floats(0.01, 0.99))
+def test_the_budget_that_is_advised_makes_steps_enough(name, given_facts, share):
+    with pytest.raises(UserError) as refused:
+        auto.small(name, given_facts, share * seconds_per_epoch(name, given_facts))
+    budget, epochs, steps = re.search(
+        r"allow --budget (\w+) or more: (\d+) epochs?, ([\d,]+) steps", str(refused.value)
+    ).groups()
+    config, choices = auto.small(name, given_facts, seconds(budget))
+    of_epoch = given_facts.pictures // config.optim.batch_size
+    assert int(steps.replace(",", "")) == int(epochs) * of_epoch >= 100
+    assert config.optim.epochs >= int(epochs)
+    assert not next(c for c in choices if c.setting == "optim.epochs").warning
+    if int(epochs) > 1:
+        _, choices = auto.small(name, given_facts, auto.budget_for(1, config, *both(given_facts)))
+        assert next(c for c in choices if c.setting == "optim.epochs").warning
+
+
+def both(given_facts):
+    return given_facts.pictures, given_facts.device
 
 
 @pytest.mark.parametrize("budget", [0, -5, math.nan])

@@ -1,4 +1,4 @@
-"""Named recipes: functions that return a config. ``auto.py`` sizes one to your pictures.
+"""Named recipes: functions that return a config. ``auto/`` sizes one to your pictures.
 
 The defaults in ``config.py`` are the paper's common set-up, so what stands here is only what
 differs by family and by size. All scores are the paper's, on ImageNet-1k, in the order

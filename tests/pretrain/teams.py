@@ -77,16 +77,31 @@ def read_metrics(team: Team, **more: Any) -> dict[str, Any]:
     return dict(trainer.meter.read(0.3, targets, representations, team))
 
 
+class Slow(Run):
+    saving = 0.0
+
+    def save_checkpoint(self, step: int, state: dict[str, Any], keep: int) -> Path:
+        time.sleep(self.saving)
+        return super().save_checkpoint(step, state, keep)
+
+
 def run_loop(
     team: Team,
     folder: str,
     signals: tuple[tuple[int, int, int], ...] = (),
     nap: float = 0,
+    saving: float = 0,
     **more: Any,
 ) -> dict[str, Any]:
-    """The loop over a run folder; ``signals`` are for a process at a step, the nap at step 5."""
+    """The loop over a run folder; ``signals`` are for a process at a step, the nap at step 5.
+
+    A checkpoint takes the process that writes it so many seconds ``saving``.
+    """
     trainer = make_trainer(team, **more)
-    run = Run.create(folder + "/run", {}) if team.first else Onlooker(folder + "/run")
+    run = Onlooker(folder + "/run")
+    if team.first:
+        run = Slow.create(folder + "/run", {})
+        run.saving = saving
     rows = []
 
     def report(row: dict[str, Any]) -> None:

@@ -171,6 +171,16 @@ def test_what_is_due_or_asked_for_is_saved_once(teams):
     assert saved_steps(Run(teams.last / "run")) == [6, 12]
 
 
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_the_clock_of_the_process_that_writes_decides_for_all(teams, way):
+    """By default; the others, whom a save costs nothing, would be due again two steps later."""
+    options = {"save_every": None, "keep": 20, "parallel": way}
+    ends = teams.all("run_loop", 2, saving=0.6, recipe="dino", options=options)
+    assert [end["step"] for end in ends] == [12, 12]
+    # A tenth of 12 is passed at step 2, and known to all a step later; then 30 s must pass.
+    assert saved_steps(Run(teams.last / "run")) == [3, 12]
+
+
 def test_a_wish_to_stop_is_not_lost_behind_a_wish_to_save(teams):
     signals = [(0, 5, signal.SIGINT), (1, 5, signal.SIGUSR1)]
     ends = teams.all("run_loop", 2, signals=signals, recipe="dino", options={"log_every": 1})

@@ -386,6 +386,23 @@ def test_a_run_killed_at_ten_random_moments_ends_with_the_same_encoder(trained, 
     assert losses == [(row["step"], row["loss"]) for row in expected]
 
 
+def test_a_short_run_killed_after_its_first_tenth_goes_on_from_there(trained, tmp_path):
+    code, _ = trained(tmp_path, tmp_path / "whole", "default")
+    assert code == 0
+    run = Run(tmp_path / "killed")
+    code, lines = trained(tmp_path, run.path, "default", kill_at=1 + 6)
+    assert code == -signal.SIGKILL
+    assert lines[:7] == ["from 0", *(f"step {step}" for step in range(1, 7))]
+    code, lines = trained(tmp_path, run.path, "default")
+    assert (code, lines[-1]) == (0, "step 40")
+    assert int(lines[0].removeprefix("from ")) >= 4
+
+    files = [folder / "encoder.safetensors" for folder in (tmp_path / "whole", run.path)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    states = [Run(folder).load_checkpoint() for folder in (tmp_path / "whole", run.path)]
+    assert not unequal(*states)
+
+
 def test_files_that_a_kill_left_half_written_are_cleared(tmp_path):
     run = begin(tmp_path)
     (run.checkpoints / ".step-000000003.pt.4711.tmp").write_bytes(b"half")

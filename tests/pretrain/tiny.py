@@ -93,8 +93,10 @@ RECIPES: dict[str, dict[str, Any]] = {
 def build_trainer(
     cache: PictureCache, config: Config, team: Team = ALONE, **options: Any
 ) -> Trainer:
+    """Which saves itself at the end, unless ``save_every`` is less or None, the default."""
     loader = Loader(cache, config.optim.batch_size, config.seed, part=team.part)
-    return Trainer(config, Options(device="cpu", **options), loader, MEAN_STD, team=team)
+    settings = Options(**{"device": "cpu", "save_every": 300.0, **options})
+    return Trainer(config, settings, loader, MEAN_STD, team=team)
 
 
 def advance(trainer: Trainer, steps: int) -> list[float]:

@@ -1,6 +1,7 @@
 """Small training runs in processes of their own, which may be killed.
 
-Reads lines ``FOLDER RUN [limited]`` and forks a process for each, so that torch is imported once.
+Reads lines ``FOLDER RUN [limited|default]`` and forks a process for each, so that torch is imported
+once. They save themselves after every step, or with ``default`` as a user's do.
 With ``limited`` no file may grow beyond a few kilobytes after some steps in the middle, and again
 shortly before the end: a full disk as a process sees it, too small for a checkpoint.
 """
@@ -26,9 +27,10 @@ def limit(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
-def run_small(folder: str, out: str, limited: str = "") -> None:
+def run_small(folder: str, out: str, how: str = "") -> None:
     config = tiny_config(**RECIPES["dino"], epochs=10)
-    trainer = build_trainer(build_pictures(Path(folder)), config, save_every=0, log_every=1)
+    every = None if how == "default" else 0.0
+    trainer = build_trainer(build_pictures(Path(folder)), config, save_every=every, log_every=1)
     run = Run(out) if Run(out).exists else Run.create(out, {})
     state = run.load_checkpoint()
     if state is not None:
@@ -37,7 +39,7 @@ def run_small(folder: str, out: str, limited: str = "") -> None:
 
     def report(row):
         say(row.get("message", "") or f"step {row['step']}")
-        if limited and "message" not in row:
+        if how == "limited" and "message" not in row:
             tight = row["step"] in range(5, 8) or row["step"] >= trainer.steps - 1
             limit(4096 if tight else resource.RLIM_INFINITY)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -15,9 +16,11 @@ from small_runs import QUICK, command, photographs, tiny
 
 import wessl
 from wessl import plan
+from wessl.config import Config
 from wessl.errors import UserError
 from wessl.recipes import recipe
-from wessl.settings import override
+from wessl.settings import override, to_dict
+from wessl.verbs import resume
 from wessl.verbs.completion import flags_of
 
 
@@ -325,6 +328,11 @@ def test_the_command_trains_resumes_and_exits_with_two_for_a_mistake(tmp_path):
     code, _, complaint = command(*words, "--heads.codes", 64)
     assert code == 2
     assert "heads.codes: 128 in the run, 64 asked for" in complaint
+    begun = shlex.join(["python", "-m", "wessl", *map(str, words)])
+    assert complaint.endswith(f"The run was begun with:\n  {begun}\n")
+    code, _, complaint = command(*words[:1], "builtin://digits/train", *words[2:])
+    assert code == 2
+    assert complaint.endswith(f"or choose a new --out\nThe run was begun with:\n  {begun}\n")
     code, _, complaint = command(*words, "--optim.epochz", 3)
     assert code == 2
     assert "epochz" in complaint
@@ -373,6 +381,52 @@ def test_a_gamma_of_ones_own_stays_with_a_new_weighting_whatever_it_is():
         assert plan.settle(base, lambda c, x=changes: override(c, x)).loss.gamma == gamma
     default = plan.settle(base, lambda c: override(c, {"loss.weighting": "prob"}))
     assert default.loss.gamma is None
+
+
+@pytest.mark.parametrize(
+    ("recorded", "typed"),
+    [
+        ("bin/wessl pretrain 'my photos' --out r", "bin/wessl pretrain 'my photos' --out r"),
+        ("/opt/lib/wessl/__main__.py pretrain p", "python -m wessl pretrain p"),
+        ("train.py --fast", "python train.py --fast"),
+        ("/opt/lib/wessl/verbs/launch.py /tmp/gone/call", None),
+        ("-c", None),
+        ("''", None),
+        (None, None),
+    ],
+)
+def test_a_refused_run_is_told_with_its_command_where_that_can_be_typed(recorded, typed):
+    old = dict(command=recorded, config=to_dict(Config()), init=None)
+    words = "" if typed is None else f"\nThe run was begun with:\n  {typed}"
+    with pytest.raises(UserError) as refused:
+        resume.refuse_changes(old, Config(seed=1), "run")
+    assert str(refused.value).endswith(f"or choose a new --out{words}")
+    with pytest.raises(UserError) as refused:
+        resume.refuse_other_init(old, __file__, "run")
+    assert str(refused.value).endswith(f"; choose a new --out{words}")
+
+
+@pytest.mark.parametrize("data", ["builtin://digits/test", "photos"])
+def test_a_budget_for_few_steps_is_told_once_with_one_that_is_enough(tmp_path, capsys, data):
+    photographs(tmp_path / "photos")
+    source = data if "://" in data else tmp_path / data
+    settings = {"heads.count": 2, "device": "cpu"} if "://" in data else tiny(quiet=False)
+    settings.pop("epochs", None)
+    with pytest.raises(UserError, match="less than one epoch") as refused:
+        wessl.pretrain(source, tmp_path / "run", budget=0.01, **settings)
+    asked = float(re.search(r"allow --budget (\d+)s or more", str(refused.value))[1]) / 2
+    run = wessl.pretrain(source, tmp_path / "run", budget=asked, **settings)
+    lines = capsys.readouterr().err.splitlines()
+    (warned,) = [line for line in lines if "too few to learn much" in line]
+    assert re.fullmatch(
+        r"warning: --budget of \d+ s allows \d+ epochs? of \d+ pictures in batches of \d+, which "
+        r"makes \d+ steps?, too few to learn much; allow --budget \d+s or more: "
+        r"\d+ epochs, 1\d\d steps",
+        warned,
+    )
+    assert "--epochs" not in "".join(lines)
+    (chosen,) = [c for c in run.read_config()["choices"] if c["setting"] == "optim.epochs"]
+    assert chosen["warning"]
 
 
 def test_a_run_of_few_steps_is_warned_of(tmp_path, capsys):

@@ -27,7 +27,8 @@ Train an encoder on unlabelled pictures. The same command again resumes.
   --devices N            processes, one a GPU of this machine; auto: all (default: 1;
                          with --device cpu: CPU processes)
   --seed N               of every random draw (default: 0)
-  --keep N               checkpoints kept (2); --save-every SECONDS between them (300)
+  --keep N               checkpoints kept (2); --save-every SECONDS between them
+                         (default: a tenth of the run, 300 at most)
   --cache FOLDER         where decoded pictures are kept; --decode stream keeps none
   --track NAME           tensorboard, wandb, trackio: curves there too
 

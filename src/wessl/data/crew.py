@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, wait
 
 import numpy as np
@@ -55,13 +55,17 @@ class Worker:
     def __init__(self, slot_size: int, slots: int):
         self.slot_size, self.free = slot_size, list(range(slots))
         self.given: deque[Chunk] = deque()
-        memory = shared_file(slot_size * slots)
-        self.memory = np.frombuffer(mmap.mmap(memory, slot_size * slots), np.uint8)
-        theirs, ours = os.pipe()
-        self.asked = Connection(ours, readable=False)
-        ours, answers = os.pipe()
-        self.answers = Connection(ours, writable=False)
-        self.place = Place(theirs, answers, memory)
+        with ExitStack() as opened:  # closed again where a process may open no more
+            memory = shared_file(slot_size * slots)
+            opened.callback(os.close, memory)
+            self.memory = np.frombuffer(mmap.mmap(memory, slot_size * slots), np.uint8)
+            theirs, ours = os.pipe()
+            opened.callback(os.close, theirs)
+            self.asked = opened.enter_context(Connection(ours, readable=False))
+            ours, answers = os.pipe()
+            self.answers = Connection(ours, writable=False)
+            self.place = Place(theirs, answers, memory)
+            opened.pop_all()
 
     def give(self, numbers: list[int]) -> Chunk:
         chunk = Chunk(self, self.free.pop(), numbers)

@@ -14,6 +14,7 @@ from wessl.errors import Failure, Interrupted
 from wessl.pretrain.cost import flops_per_image, peak_flops
 from wessl.pretrain.health import Finding, examine, rhythm
 from wessl.pretrain.replay import give_up_on_nonfinite
+from wessl.pretrain.saving import Saving
 from wessl.pretrain.schedules import Now
 from wessl.pretrain.signals import SAVE, listening, take
 from wessl.pretrain.trainer import Trainer
@@ -52,6 +53,7 @@ def train(
         options.probe_every or max(1.0, config.optim.epochs / 20)
     ) * trainer.steps_per_epoch
     clock, first, skipped = Clock(trainer), trainer.step, 0
+    saving = Saving(options.save_every, trainer.steps, first, trainer.state_bytes)
     with (
         listening(lambda: trainer.step == first) as signals,
         contextlib.closing(trainer.loader.batches(trainer.step)) as batches,
@@ -78,11 +80,13 @@ def train(
                 result |= {"probe": probe(trainer.taught_encoder())}  # type: ignore[dict-item]
                 record(result, run, report)
                 clock.restart()
-            asked = team.agree(take(signals), clock.due(options.save_every))
+            asked = team.agree(take(signals), saving.due(step))
             stop = asked > SAVE
             if asked or last:
-                trainer.seconds += clock.lap()
-                save(trainer, run, report, must=stop or last)
+                wait_for(trainer.device)  # or the steps still under way would count as saving
+                with saving.timed(step) as seconds:
+                    trainer.seconds += seconds
+                    save(trainer, run, report, must=stop or last)
             if stop and not last:
                 raise Interrupted(
                     asked, f"at step {step}; it is saved, and the same command goes on"
@@ -155,6 +159,11 @@ def speak(findings: list[Finding], spoken: set[str], run: Run, report: Report) -
     return {finding.kind for finding in findings}
 
 
+def wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 class Clock:
     """Speed since the last line, and the share of it spent waiting for pictures."""
 
@@ -162,7 +171,6 @@ class Clock:
         self.trainer = trainer
         cuda = trainer.device.type == "cuda"
         self.peak = peak_flops(torch.cuda.get_device_name(trainer.device)) if cuda else None
-        self.saved = self.asked = time.perf_counter()
         self.restart()
 
     def restart(self) -> None:
@@ -171,8 +179,7 @@ class Clock:
 
     def row(self, now: Now) -> dict[str, Any]:
         trainer = self.trainer
-        if trainer.device.type == "cuda":
-            torch.cuda.synchronize(trainer.device)
+        wait_for(trainer.device)
         seconds = max(1e-9, time.perf_counter() - self.began)
         steps = max(1, trainer.step - self.step)
         images = steps * trainer.config.optim.batch_size
@@ -190,16 +197,3 @@ class Clock:
             row["mfu"] = rate * flops_per_image(trainer.config) / self.peak
         self.restart()
         return row | dataclasses.asdict(now)
-
-    def due(self, every: float) -> bool:
-        """Whether it is time to save; true once, as a team saves only a step later."""
-        now = time.perf_counter()
-        due = now - self.asked > every
-        self.asked = now if due else self.asked
-        return due
-
-    def lap(self) -> float:
-        """Seconds since the last save; the next begins."""
-        before, self.saved = self.saved, time.perf_counter()
-        self.asked = self.saved
-        return self.saved - before

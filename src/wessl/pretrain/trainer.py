@@ -179,6 +179,12 @@ class Trainer:
         encoder.load_state_dict(whole(self.teacher.encoder.state_dict(), keep=True))
         return encoder
 
+    @property
+    def state_bytes(self) -> int:
+        """Of a checkpoint, about: the student, the teacher, and two moments of what is trained."""
+        moments = 2 * sum(p.numel() for p in self.trained)
+        return 4 * (2 * sum(p.numel() for p in self.student.parameters()) + moments)
+
     def state(self) -> dict[str, Any]:
         """The same whatever the team: whole tensors, in the first process at least."""
         state = dict(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from wessl.auto import FEW_STEPS, duration, enough_budget
 from wessl.config import Config, Options
 from wessl.data.cache import Batch
 from wessl.data.loader import check_batch, check_parts
@@ -21,9 +22,6 @@ from wessl.pretrain.console import Console
 from wessl.pretrain.model import build_model, refuse_misfit
 from wessl.settings import check_ranges
 from wessl.track.installed import refuse_missing
-
-FEW_STEPS = 100
-"""Below it an encoder hardly differs from a random one."""
 
 
 def check(
@@ -80,18 +78,39 @@ def _count(n: float, what: str) -> str:
     return f"{n:g} {what}{'s' * (n != 1)}"
 
 
+def few_steps(
+    config: Config, pictures: int, device: torch.device, budget: float | None
+) -> str | None:
+    """Why a run is too short, and the remedy: more time for one that a budget made short."""
+    epochs, batch = config.optim.epochs, config.optim.batch_size
+    steps = round(epochs * (pictures // batch))
+    if steps >= FEW_STEPS:
+        return None
+    made = f"{pictures:,} pictures in batches of {batch}"
+    if budget is None:
+        return (
+            f"warning: {made} for {_count(epochs, 'epoch')} make {_count(steps, 'step')}, too few "
+            "to learn much; give more pictures, more --epochs, or a smaller --optim.batch-size"
+        )
+    return (
+        f"warning: --budget of {duration(budget)} allows {_count(epochs, 'epoch')} of {made}, "
+        f"which makes {_count(steps, 'step')}, too few to learn much; "
+        f"{enough_budget(config, pictures, device.type)}"
+    )
+
+
 def warn(
-    config: Config, source: Source, device: torch.device, console: Console, processes: int = 1
+    config: Config,
+    source: Source,
+    device: torch.device,
+    console: Console,
+    processes: int = 1,
+    budget: float | None = None,
 ) -> None:
     """What will work, but not as well as it might."""
-    steps = round(config.optim.epochs * (len(source) // config.optim.batch_size))
-    if steps < FEW_STEPS:
-        console.say(
-            f"warning: {len(source):,} pictures in batches of {config.optim.batch_size} for "
-            f"{_count(config.optim.epochs, 'epoch')} make {_count(steps, 'step')}, too few to "
-            "learn much; "
-            "give more pictures, more --epochs, or a smaller --optim.batch-size"
-        )
+    short = few_steps(config, len(source), device, budget)
+    if short is not None:
+        console.say(short)
     if source.note is not None:
         console.say(source.note)
     targets = config.optim.batch_size * sum(role != "local" for role in config.views.roles)

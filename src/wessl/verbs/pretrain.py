@@ -153,7 +153,7 @@ def find_header(
     """What made the run: as it was begun, if these are the pictures it was begun on."""
     described = describe_data(pictures)
     if old is not None:
-        resume.refuse_other_data(old["data"], described, out)
+        resume.refuse_other_data(old, described, out)
         return old
     begun_from = resume.describe_init(options.init)
     header = describe_run(planned, options, request, described, pictures, begun_from, device)

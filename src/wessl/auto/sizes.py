@@ -1,83 +1,22 @@
-"""The ``auto`` recipe: sizes a method to the pictures, the device and the time, and says why.
-
-``small`` is the engine; every setting it chooses comes back as a ``Choice`` with its reason. The
-paper trained on 1.28 million pictures; what to change for few of them was learnt by trials on
-held-out pictures (``docs/LOG.md``), one seed each:
-
-- A teacher that averages a three-hundredth of the run, not the paper's 250 steps: k-NN 58.0 instead
-  of 51.4 % on Imagenette (128 pixels, 50 epochs; 10 steps against 100).
-- The paper's learning rate, 0.001 x batch / 512, also for a batch of 128: 58.0 against 56.1 for
-  twice that and less for six times.
-- Attention that starts as if trained (``encoder/mimetic.py``): 61.2 against 57.8 % there, in 40
-  epochs.
-- Blur in proportion to the views: k-NN 25.7 instead of 24.3 % on Tiny ImageNet's 64 pixels.
-- Drawings (digits): linear heads, a milder teacher, no crops.
-"""
+"""What is learnt from how much at once: encoder, views, batch, heads, precision, memory."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
 
+from wessl.auto.choice import Choice, DataFacts
+from wessl.auto.length import choose_epochs, choose_schedules
 from wessl.config import Config
 from wessl.data.view_config import Views, dino_views, drawing_views
 from wessl.errors import UserError
-from wessl.pretrain.cost import flops_per_image, peak_bytes
+from wessl.pretrain.cost import peak_bytes
 from wessl.recipes import FAMILIES, names, unknown
 from wessl.settings import override
 
 Change = Callable[[Config], Config]
 
-
-@dataclass(frozen=True)
-class DataFacts:
-    """What ``small`` needs to know about the pictures and the device."""
-
-    pictures: int
-    height: int
-    """Of a typical picture, in pixels."""
-    width: int
-    channels: int
-    device: Literal["cpu", "cuda"]
-    memory_bytes: int
-    """What the device has to give."""
-    cpu_bf16: bool = False
-    """Whether the device is a CPU with instructions for bf16 products."""
-
-    @property
-    def short_side(self) -> int:
-        return min(self.height, self.width)
-
-    @property
-    def grey_drawings(self) -> bool:
-        """Digits, letters and the like; where a wrong guess costs little, for they are small."""
-        return self.channels == 1 and self.short_side <= 32
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A setting that was chosen for the user, and why."""
-
-    setting: str
-    """As in a flag, ``optim.batch_size``; ``views`` stands for all of them."""
-    value: Any
-    reason: str
-    warning: bool = False
-    """Whether the pictures or the device forbade what the recipe would have wanted."""
-
-
 FEW = 50_000
 """Pictures, below which training gets some help, and fewer views."""
-LONGEST = 800
-"""Epochs: the paper's longest run, and the most a budget can buy."""
-FLOPS_PER_SECOND = {"cuda": 3e14, "cpu": 6e10}
-"""Effective: bf16 on one H200 (2,200 images/s of dino-star-ent/vits16); fp32 on a server's core."""
-HALF_ON_A_CPU = 2.0
-"""How many times as fast bf16 is on a CPU that has it."""
-SECONDS_PER_STEP = {"cuda": 0.01, "cpu": 0.02}
-"""What a step costs however small it is; measured on the CPU, supposed on the GPU."""
-START_SECONDS = {"cuda": 60.0, "cpu": 0.0}
-"""Compilation, supposed."""
 
 
 def small(
@@ -121,20 +60,9 @@ def small(
     sized = replace(_apply(base, choices), views=views)
     asked = None if epochs is None else Choice("optim.epochs", epochs, "as asked for")
     own = change(sized)
-    choices += [_parts(own, facts), asked or _epochs(own, facts, budget_seconds)]
-    choices += _schedules(change(_apply(sized, choices)), facts)
+    choices += [_parts(own, facts), asked or choose_epochs(own, facts, budget_seconds)]
+    choices += choose_schedules(change(_apply(sized, choices)), facts)
     return _apply(sized, choices), choices
-
-
-def seconds_per_image(config: Config, device: str) -> float:
-    """A crude estimate of training time: operations over a rate, and a price for every step.
-
-    Other GPUs than an H200 are slower, often several times; more CPU cores are faster.
-    """
-    of_steps = SECONDS_PER_STEP[device] / config.optim.batch_size
-    half = device == "cpu" and config.precision == "bf16"
-    rate = FLOPS_PER_SECOND[device] * (HALF_ON_A_CPU if half else 1)
-    return flops_per_image(config) / rate + of_steps
 
 
 def _apply(config: Config, choices: list[Choice]) -> Config:
@@ -290,64 +218,3 @@ def _parts(config: Config, facts: DataFacts) -> Choice:
 
 def _peak(config: Config, parts: int, facts: DataFacts) -> float:
     return peak_bytes(override(config, {"optim.accumulate": parts}), facts.device)
-
-
-def _epochs(config: Config, facts: DataFacts, budget: float | None) -> Choice:
-    n = facts.pictures
-    epoch = n * seconds_per_image(config, facts.device)
-    if budget is None:
-        epochs = 200 if n <= 20_000 else 100 if n <= 200_000 else max(30, 20_000_000 // n)
-        epochs = 50 if facts.grey_drawings else epochs
-        reason = (
-            f"for {n:,} pictures; roughly {duration(epochs * epoch)}, which --budget can change"
-        )
-        return Choice("optim.epochs", epochs, reason)
-    least = START_SECONDS[facts.device] + epoch / 0.9
-    if not budget >= least:
-        raise UserError(
-            f"--budget of {duration(budget)} is less than one epoch of {n:,} pictures takes, "
-            f"roughly {duration(least)}: allow more time or give fewer pictures"
-        )
-    # A tenth is left for saving and k-NN on the way.
-    epochs = int(min(LONGEST, 1 + 0.9 * (budget - least) / epoch))
-    reason = f"fit into {duration(budget)} at roughly {duration(epoch)} an epoch"
-    if epochs == LONGEST:
-        reason = (
-            f"the paper's longest, roughly {duration(epochs * epoch)} of the {duration(budget)}"
-        )
-    return Choice("optim.epochs", epochs, reason)
-
-
-def _schedules(config: Config, facts: DataFacts) -> list[Choice]:
-    epochs, loss = config.optim.epochs, config.loss
-    choices = [Choice("optim.warmup_epochs", epochs / 10, "the rate climbs for a tenth of the run")]
-    steps = epochs * (facts.pictures // config.optim.batch_size)
-    if facts.grey_drawings:
-        falls, share = round(0.3 * epochs, 2), "three tenths of the run"
-        back = min(100.0, max(50.0, steps / 10))
-        end = "; on digits 50 were better in short runs, and no better than 100 in longer ones"
-        mild = "between the paper's first and last: best of three on digits"
-        choices.append(Choice("loss.teacher_temperature", 0.035, mild))
-        same = "the same from the start: the run is short"
-        choices.append(Choice("loss.teacher_temperature_start", 0.035, same))
-    else:
-        falls, share = min(30.0, round(0.15 * epochs, 2)), "the paper's 30 epochs, but 15 % at most"
-        back = min(250.0, max(10.0, steps / 300))
-        end = ": as many as in the paper" if back == 250 else "; a slower one holds short runs back"
-        choices.append(Choice("loss.teacher_temperature_epochs", falls, share))
-    if loss.weighting == "ent":
-        choices.append(Choice("loss.gamma_epochs", falls, share))
-    why = f"the teacher averages the student over its last {back:.0f} steps or so{end}"
-    return [*choices, Choice("optim.momentum", round(1 - 1 / back, 4), why)]
-
-
-def duration(seconds: float) -> str:
-    """In the unit a person would use.
-
-    >>> duration(5400)
-    '1.5 h'
-    """
-    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 1.4 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{max(1.0, seconds):.0f} s"

@@ -1,0 +1,65 @@
+"""When a run saves itself: soon enough to lose little, seldom enough to cost little."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+LONGEST = 300.0
+"""Seconds without a checkpoint, by default."""
+PARTS = 10
+"""Into which checkpoints divide a shorter run, by default."""
+DISTANCE = 50
+"""From one save to the next, in saves: they then cost a fiftieth of the time."""
+BYTES_PER_SECOND = 3e8
+"""Of a save, its checksum read back, before one was timed: as measured on a virtual disk."""
+
+
+class Saving:
+    """Which steps are due for a checkpoint.
+
+    With ``--save-every N``, whenever N seconds have passed since the last one. By default, whenever
+    300 s have passed or a tenth of the run's steps is done since then, whichever comes first, but
+    not before 50 times as long has passed as a save takes, so that saves cost about 2 % of the time
+    at most. A save takes as long as the last one did; the first, as its bytes let expect.
+
+    By the clock of one process, which differs from the next one's: of a team the first one's word
+    counts for all (``Team.agree``).
+
+    >>> saving = Saving(None, steps=100, step=0, size=0)
+    >>> saving.due(9), saving.due(10)
+    (False, True)
+    """
+
+    def __init__(
+        self,
+        every: float | None,
+        steps: int,
+        step: int,
+        size: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        self.every, self.steps, self.clock = every, steps, clock
+        self.cost = size / BYTES_PER_SECOND
+        self.saved = self.asked = clock()
+        self.step = step
+
+    def due(self, step: int) -> bool:
+        """Whether it is time to save; true once, as a team saves only a step later."""
+        now = self.clock()
+        passed = now - self.asked
+        if self.every is not None:
+            due = passed > self.every
+        else:
+            much = passed > LONGEST or PARTS * (step - self.step) >= self.steps
+            due = much and passed >= DISTANCE * self.cost
+        if due:
+            self.asked, self.step = now, step
+        return due
+
+    @contextlib.contextmanager
+    def timed(self, step: int) -> Iterator[float]:
+        """Around a save, whoever asked for it; gives the seconds from the last one to this."""
+        before, self.saved = self.saved, self.clock()
+        self.asked, self.step = self.saved, step
+        yield self.saved - before
+        self.cost = self.clock() - self.saved
