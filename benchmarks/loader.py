@@ -1,13 +1,14 @@
 """How many pictures a second come out of a folder of JPEGs and out of shards, by number of workers.
 
-    python benchmarks/loader.py [--count 4000] [--workers 1 2 4 8 16] [--short-side 256]
+    python benchmarks/loader.py [--count 4000] [--workers 1 2 4 8] [--short-side 256] [--jpeg gpu]
 
 For 500 x 375 JPEGs made on the spot: decoding into a cache, streaming from the folder, streaming
 from shards of the same files and from shards packed at the short side; then what limits: a worker's
 own rate times the workers, and the rate at which worker processes hand over pictures that cost
 nothing to decode. A cache's seconds are told apart: until the first picture (the processes start),
-from there to the last, and how much longer the disk needs, for which nobody waits. Only figures of
-a machine with nothing else to do count.
+from there to the last, and how much longer the disk needs, for which nobody waits. With --jpeg gpu
+the GPU decodes too, in a second table, with as many threads that read as there were workers. Only
+figures of a machine with nothing else to do count.
 """
 
 import argparse
@@ -27,14 +28,21 @@ from wessl.bench.pictures import write_jpegs
 from wessl.data.cache import build_cache
 from wessl.data.cache_sync import wait_for_disk
 from wessl.data.loader import Loader
+from wessl.data.nvjpeg import NvJpeg
 from wessl.data.source import Source
 from wessl.data.sources import ArraySource, open_source
 from wessl.data.workers import decode_many
+from wessl.errors import UserError
 
 
-def steady(source: Source, short_side: int, workers: int, seconds: float) -> float:
-    """Pictures a second out of the loader, once it runs."""
-    loader = Loader(source, 64, workers=workers, short_side=short_side, max_bad=0)
+def steady(
+    source: Source, short_side: int, workers: int, seconds: float, jpeg: NvJpeg | None = None
+) -> float:
+    """Pictures a second out of the loader, once it runs; on the GPU if that decodes."""
+    device = "cpu" if jpeg is None else jpeg.device
+    loader = Loader(
+        source, 64, device=device, workers=workers, short_side=short_side, max_bad=0, jpeg=jpeg
+    )
     with closing(loader.batches()) as batches:
         for _ in islice(batches, 3 + 2 * workers):  # until the chunks of the start are gone
             pass
@@ -74,7 +82,9 @@ class Built(NamedTuple):
         )
 
 
-def to_cache(source: Source, home: Path, short_side: int, workers: int) -> Built:
+def to_cache(
+    source: Source, home: Path, short_side: int, workers: int, jpeg: NvJpeg | None = None
+) -> Built:
     first = 0.0
     with TemporaryDirectory(dir=home) as folder:
 
@@ -84,7 +94,7 @@ def to_cache(source: Source, home: Path, short_side: int, workers: int) -> Built
                 first = time.perf_counter() - began
 
         began = time.perf_counter()
-        build_cache(source, short_side, folder, workers, progress=progress)
+        build_cache(source, short_side, folder, workers, progress=progress, jpeg=jpeg)
         whole = time.perf_counter() - began
         wait_for_disk()
         return Built(len(source), first, whole, time.perf_counter() - began)
@@ -99,12 +109,30 @@ def alone(source: Source, short_side: int) -> float:
     return 200 / (time.perf_counter() - began)
 
 
+def by_gpu(sources: list[Source], home: Path, asked: argparse.Namespace) -> None:
+    """The same table with nvJPEG, or a line that says why there is none."""
+    try:
+        jpeg = NvJpeg("cuda")
+    except UserError as error:
+        print(f"left out: {error}")
+        return
+    print("threads  to cache  stream: folder   shards  packed small   (--jpeg gpu)")
+    for threads in [n for n in asked.workers if n <= len(os.sched_getaffinity(0))]:
+        cached = to_cache(sources[0], home, asked.short_side, threads, jpeg)
+        found = [steady(source, asked.short_side, threads, asked.seconds, jpeg)
+                 for source in sources]  # fmt: skip
+        print(f"{threads:7} {asked.count / cached.whole:9.0f} {found[0]:15.0f} "
+              f"{found[1]:8.0f} {found[2]:13.0f}")  # fmt: skip
+        print(cached, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=4000)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--short-side", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--jpeg", choices=["cpu", "gpu"], default="cpu")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     cores, side = len(os.sched_getaffinity(0)), asked.short_side
@@ -131,6 +159,8 @@ def main() -> None:
             share = found[0] / (workers * one)
             print(f"         limited by {limit}: {share:.0%} of {workers} x one "
                   "process", flush=True)  # fmt: skip
+        if asked.jpeg == "gpu":
+            by_gpu([folder, same, small], home, asked)
 
 
 if __name__ == "__main__":

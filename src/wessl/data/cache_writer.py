@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from wessl.data.bad_pictures import BadPicture, Skipped, check_bad
 from wessl.data.cache_sync import mark, sync
 from wessl.data.decode import Pixels
+from wessl.data.gpu_jpeg import decode_with
 from wessl.data.names import Names
+from wessl.data.nvjpeg import BatchDecoder
 from wessl.data.source import Source
-from wessl.data.workers import decode_many
 from wessl.errors import Failure, UserError
 
 Progress = Callable[[int, int], None]
@@ -86,6 +87,7 @@ def write_cache(
     workers: int | None,
     max_bad: int | float,
     progress: Progress | None,
+    jpeg: BatchDecoder | None = None,
 ) -> None:
     """Decode `source` into the folder `home`, replacing it; `wanted` goes into its header.
 
@@ -95,10 +97,10 @@ def write_cache(
     writing = _Writing(part, len(source))
     try:
         marked = mark(part)
-        every = range(len(source))
+        every, side = range(len(source)), wanted["short_side"]
         with (
             open(part / "pixels.bin", "wb") as file,
-            closing(decode_many(source, every, wanted["short_side"], workers, keep=False)) as found,
+            closing(decode_with(jpeg, source, every, side, workers, keep=False)) as found,
         ):
             for done, (index, picture) in enumerate(found, 1):
                 if isinstance(picture, BadPicture):

@@ -9,7 +9,7 @@ cannot be decoded the next one stands in.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import islice
 from typing import Literal
@@ -21,11 +21,12 @@ from wessl.data.ahead import Numbered, ahead_of
 from wessl.data.bad_pictures import BadPicture, ShardLost, Skipped, check_bad
 from wessl.data.cache import Batch, PictureCache
 from wessl.data.decode import Pixels
+from wessl.data.gpu_jpeg import decode_with
 from wessl.data.memory import available_memory
+from wessl.data.nvjpeg import BatchDecoder
 from wessl.data.order import epoch_order
 from wessl.data.source import Source
-from wessl.data.worker_process import attempt
-from wessl.data.workers import decode_many
+from wessl.data.workers import Decoded
 from wessl.errors import Lost, UserError
 
 __all__ = ["Loader", "Residency", "check_batch", "check_parts", "epoch_order"]
@@ -63,8 +64,8 @@ class Loader:
     >>> seconds_spent_waiting_for_data = loader.wait
 
     `share` is the part of the free memory that pictures may take on the device. Given a `Source`,
-    it streams: `short_side` and `max_bad` as in `build_cache`, and a picture that cannot be
-    decoded is replaced by the next one in the source's order and listed in `skipped`.
+    it streams: `short_side`, `max_bad` and `jpeg` as in `build_cache`, and a picture that cannot
+    be decoded is replaced by the next one in the source's order and listed in `skipped`.
 
     `part` is (this process, number of processes): `batch_size` stays that of all processes
     together, and each step yields only this process's contiguous slice of it.
@@ -84,6 +85,7 @@ class Loader:
         workers: int | None = None,
         max_bad: int | float = 0.5,
         part: tuple[int, int] = (0, 1),
+        jpeg: BatchDecoder | None = None,
     ):
         self.total = (
             pictures.source_pictures if isinstance(pictures, PictureCache) else len(pictures)
@@ -97,6 +99,7 @@ class Loader:
             pictures = pictures.to(self.device)
         self.pictures, self.batch_size, self.seed, self.ahead = pictures, batch_size, seed, ahead
         self.short_side, self.workers, self.max_bad = short_side, workers, max_bad
+        self.jpeg = jpeg
         self.wait = 0.0
         self._bad: dict[int, tuple[str, str]] = {}
 
@@ -140,11 +143,14 @@ class Loader:
             return
         source = self.pictures
         wanted = (int(i) for indices in self._indices(start_step) for i in indices)
-        with closing(decode_many(source, wanted, self.short_side, self.workers)) as decoded:
+        with closing(self._decoded(source, wanted, self.workers)) as decoded:
             while True:
                 pairs = [self._good(source, *pair) for pair in islice(decoded, self.part_size)]
                 indices = torch.tensor([index for index, _ in pairs])
                 yield indices, Batch.collate([picture for _, picture in pairs])
+
+    def _decoded(self, source: Source, wanted: Iterable[int], workers: int | None) -> Decoded:
+        return decode_with(self.jpeg, source, wanted, self.short_side, workers)
 
     def _good(self, source: Source, index: int, picture: Pixels | BadPicture) -> tuple[int, Pixels]:
         lost = 0
@@ -159,7 +165,7 @@ class Loader:
                     "are back, the same command goes on"
                 )
             index = source.stand_in(index, isinstance(picture, ShardLost))
-            picture = attempt(source, index, self.short_side)
+            ((_, picture),) = self._decoded(source, [index], 0)
         return index, picture
 
 

@@ -16,8 +16,9 @@ from wessl.data.bad_pictures import BadPicture
 from wessl.data.cache import PictureCache, build_cache, find_cache, mean_std
 from wessl.data.cache_writer import Progress
 from wessl.data.decode import Pixels
+from wessl.data.gpu_jpeg import decode_with
+from wessl.data.nvjpeg import BatchDecoder
 from wessl.data.source import Source, cache_directory
-from wessl.data.workers import decode_many
 from wessl.errors import UserError
 
 Decode = Literal["once", "stream"]
@@ -41,6 +42,7 @@ class Pictures:
     short_side: int | None
     cache: PictureCache | None = None
     workers: int | None = None
+    jpeg: BatchDecoder | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -51,7 +53,7 @@ class Pictures:
         """Pictures by their numbers in the source; one that cannot be read comes as its reason."""
         if self.cache is None:
             workers = 0 if len(numbers) < FEW else self.workers
-            yield from decode_many(self.source, numbers, self.short_side, workers)
+            yield from decode_with(self.jpeg, self.source, numbers, self.short_side, workers)
             return
         found = self.cache.rows(torch.tensor(numbers, dtype=torch.int64))
         for number, row in zip(numbers, found.tolist(), strict=True):
@@ -67,7 +69,12 @@ class Pictures:
         return mean_std(torch.tensor(picture) for picture in readable)
 
     def sample_digest(self) -> str:
-        """Of the number of pictures and of some of them, wherever they lie."""
+        """Of the number of pictures and of some of them, wherever they lie.
+
+        As Pillow decodes them: another GPU may round otherwise, and they are the same pictures.
+        """
+        if self.jpeg is not None:
+            return Pictures(self.source, self.short_side).sample_digest()
         digest = hashlib.sha256(str(len(self)).encode())
         for _, picture in self.decoded(spaced(len(self), SAMPLE)):
             if isinstance(picture, BadPicture):
@@ -94,19 +101,24 @@ def open_pictures(
     workers: int | None = None,
     max_bad: int | float = 0.5,
     progress: Progress | None = None,
+    jpeg: BatchDecoder | None = None,
 ) -> Pictures:
     """Decodes them now if they are to be decoded once; the arguments are `build_cache`'s."""
     cache = None
     if decode == "once":
-        cache = build_cache(source, short_side, directory, workers, max_bad, progress)
-    return Pictures(source, short_side, cache, workers)
+        cache = build_cache(source, short_side, directory, workers, max_bad, progress, jpeg)
+    return Pictures(source, short_side, cache, workers, jpeg)
 
 
 def choose_decode(
-    source: Source, short_side: int | None, directory: str | Path | None = None
+    source: Source,
+    short_side: int | None,
+    directory: str | Path | None = None,
+    jpeg: BatchDecoder | None = None,
 ) -> tuple[Decode, str]:
     """Once, if a cache is there or there is room for it; and why, in words."""
-    if find_cache(source, short_side, directory) is not None:
+    name = None if jpeg is None else jpeg.name
+    if find_cache(source, short_side, directory, name) is not None:
         return "once", "as they already are, in the cache"
     place = cache_directory(directory)
     there = next(folder for folder in (place, *place.absolute().parents) if folder.exists())

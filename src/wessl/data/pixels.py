@@ -16,21 +16,28 @@ def shrink(picture: Pixels, short_side: int | None) -> Pixels:
     A panorama longer than 4:1 keeps its middle: batches are padded to their longest picture, and
     one such strip would multiply the memory of its whole batch.
     """
-    height, width = picture.shape[:2]
-    short = min(height, width)
+    (top, left, height, width), size = shrunk(picture.shape[0], picture.shape[1], short_side)
+    middle = picture[top : top + height, left : left + width]
+    return middle if (height, width) == size else _resize(middle, *size)
+
+
+def shrunk(
+    height: int, width: int, short_side: int | None
+) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
+    """What is kept of a picture (top, left, height, width), and the size it is brought to.
+
+    >>> shrunk(100, 1000, 50)
+    ((0, 300, 100, 400), (50, 200))
+    """
     if short_side is None:
-        return picture
-    if max(height, width) > MAX_ASPECT * short:
-        top, left = (max(0, side - MAX_ASPECT * short) // 2 for side in (height, width))
-        picture = picture[top : top + MAX_ASPECT * short, left : left + MAX_ASPECT * short]
-        height, width = picture.shape[:2]
+        return (0, 0, height, width), (height, width)
+    short = min(height, width)
+    top, left = (max(0, side - MAX_ASPECT * short) // 2 for side in (height, width))
+    height, width = (min(side, MAX_ASPECT * short) for side in (height, width))
     if short <= short_side:
-        return picture
-    return _resize(
-        picture,
-        max(1, round(height * short_side / short)),
-        max(1, round(width * short_side / short)),
-    )
+        return (top, left, height, width), (height, width)
+    size = tuple(max(1, round(side * short_side / short)) for side in (height, width))
+    return (top, left, height, width), (size[0], size[1])
 
 
 def _resize(picture: Pixels, height: int, width: int) -> Pixels:

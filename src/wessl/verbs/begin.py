@@ -6,8 +6,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from wessl import plan
 from wessl.config import Config, Options
 from wessl.data.loader import Loader
+from wessl.data.nvjpeg import BatchDecoder, NvJpeg
 from wessl.data.pictures import Decode, Pictures, gigabytes, open_pictures
 from wessl.data.sources import Source
 from wessl.errors import UserError
@@ -17,6 +19,11 @@ from wessl.pretrain.parallel import ALONE, Team
 from wessl.pretrain.trainer import Trainer
 from wessl.run import Run
 from wessl.verbs import checks
+
+
+def find_jpeg(options: Options) -> BatchDecoder | None:
+    """What ``--jpeg`` asks for, tried."""
+    return None if options.jpeg == "cpu" else NvJpeg(plan.find_device(options.device))
 
 
 def decode_pictures(
@@ -31,6 +38,7 @@ def decode_pictures(
         options.workers,
         options.max_bad,
         console.decoding,
+        find_jpeg(options),
     )
 
 
@@ -54,6 +62,7 @@ def build_trainer(
         workers=options.workers,
         max_bad=options.max_bad,
         part=team.part,
+        jpeg=pictures.jpeg,
     )
     try:
         trainer = Trainer(config, options, loader, normalisation, init, team)

@@ -45,15 +45,17 @@ def describe_run(
 def describe_data(pictures: Pictures) -> State:
     """Where the pictures are, and digests that know them again wherever they lie.
 
-    ``sample`` is of 64 of them; ``digest``, of the size of every picture too, needs a cache.
+    ``sample`` is of 64 of them; ``digest``, of the size of every picture too, needs a cache, and
+    pixels that any machine would make of them, which a GPU's are not.
     """
     cache = pictures.cache
+    digest = sizes_digest(cache) if cache is not None and pictures.jpeg is None else None
     return dict(
         location=pictures.source.location,
         pictures=len(pictures) if cache is None else len(cache),
         skipped=None if cache is None else len(cache.skipped),
         decode="stream" if cache is None else "once",
-        digest=None if cache is None else sizes_digest(cache),
+        digest=digest,
         sample=pictures.sample_digest(),
     )
 

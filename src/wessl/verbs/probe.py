@@ -16,7 +16,7 @@ from wessl.evaluate.knn import knn_accuracy
 from wessl.pretrain.console import Console
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.run import State
-from wessl.verbs.begin import decode_pictures
+from wessl.verbs.begin import decode_pictures, find_jpeg
 
 PROBE_PICTURES = 10_000
 """It looks at this many pictures at most."""
@@ -42,7 +42,8 @@ def open_probe(
         return pictures
     decode = options.decode
     if decode == "auto":
-        decode, _ = choose_decode(source, config.short_side, options.cache)
+        jpeg = find_jpeg(options)
+        decode, _ = choose_decode(source, config.short_side, options.cache, jpeg)
     return decode_pictures(source, decode, config, options, console)
 
 

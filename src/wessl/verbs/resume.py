@@ -1,5 +1,6 @@
 """What a run that goes on must have in common with its beginning; anything else is refused."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +35,45 @@ def is_drawn(run: Run) -> bool:
     )
 
 
+def begun_with(old: State) -> str:
+    """A sentence with the command that began a run, as it can be typed again, if that is known.
+
+    Of a call from Python the script is all there is to know; of one typed in, or with ``devices``,
+    there is nothing.
+
+    >>> begun_with({"command": "wessl/__main__.py pretrain 'my photos' --out run"})
+    "\\nThe run was begun with:\\n  python -m wessl pretrain 'my photos' --out run"
+    """
+    first, *words = shlex.split(old.get("command") or "-c")
+    program, place = [first], Path(first)
+    if first in ("", "-c", "-") or place.parent.name == "verbs":
+        return ""
+    if place.name == "__main__.py":
+        program = ["python", "-m", place.parent.name]
+    elif place.suffix == ".py":
+        program = ["python", first]
+    return f"\nThe run was begun with:\n  {shlex.join([*program, *words])}"
+
+
 def refuse_changes(old: State, new: Config, out: str | Path) -> None:
     """``old`` may come from a version that did not know all of today's settings."""
-    known = to_dict(from_dict(Config, old))
+    known = to_dict(from_dict(Config, old["config"]))
     changed = [d for d in differences(known, to_dict(new)) if d[0] != "recipe"]
     if changed:
         lines = "\n".join(f"  {name}: {a!r} in the run, {b!r} asked for" for name, a, b in changed)
         raise UserError(
             f"{out} was begun with other settings:\n{lines}\n"
-            "Ask for the old values to resume it, or choose a new --out"
+            f"Ask for the old values to resume it, or choose a new --out{begun_with(old)}"
         )
 
 
-def refuse_other_init(old: State | None, path: str | None, out: str | Path) -> None:
-    if path is not None and describe_init(path) != old:
-        begun = "random weights" if old is None else f"--init {old['path']}"
-        raise UserError(f"{out} was begun from {begun}, not --init {path}; choose a new --out")
+def refuse_other_init(old: State, path: str | None, out: str | Path) -> None:
+    init = old["init"]
+    if path is not None and describe_init(path) != init:
+        begun = "random weights" if init is None else f"--init {init['path']}"
+        raise UserError(
+            f"{out} was begun from {begun}, not --init {path}; choose a new --out{begun_with(old)}"
+        )
 
 
 def begun_from(old: State | None, path: str | None, request: State) -> str | None:
@@ -62,12 +86,23 @@ def begun_from(old: State | None, path: str | None, request: State) -> str | Non
 
 def refuse_other_data(old: State, new: State, out: str | Path) -> None:
     """By all that both descriptions know: a streamed run does not know the size of each picture."""
-    both = [k for k in ("digest", "sample") if old.get(k) is not None and new.get(k) is not None]
-    if any(old[key] != new[key] for key in both):
+    data = old["data"]
+    both = [k for k in ("digest", "sample") if data.get(k) is not None and new.get(k) is not None]
+    if any(data[key] != new[key] for key in both):
         raise UserError(
-            f"{out} was begun on {old['pictures']} pictures of {old['location']}, and the "
+            f"{out} was begun on {data['pictures']} pictures of {data['location']}, and the "
             f"{new['pictures']} of {new['location']} are not the same; give it the pictures it "
-            "began with, or choose a new --out"
+            f"began with, or choose a new --out{begun_with(old)}"
+        )
+
+
+def refuse_other_jpeg(old: State, jpeg: str, out: str | Path) -> None:
+    """``old`` may come from a version in which only the CPU decoded."""
+    began = old["options"].get("jpeg", "cpu")
+    if jpeg != began:
+        raise UserError(
+            f"{out} was begun with --jpeg {began}, whose pixels are not quite those of --jpeg "
+            f"{jpeg}; give --jpeg {began}, or choose a new --out{begun_with(old)}"
         )
 
 

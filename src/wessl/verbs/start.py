@@ -11,6 +11,7 @@ from torch import Tensor
 
 from wessl import plan
 from wessl.auto import Choice, DataFacts
+from wessl.commands.budget import seconds
 from wessl.commands.out_folder import refuse_out
 from wessl.config import Config, Options
 from wessl.data.pictures import Decode, choose_decode
@@ -22,6 +23,7 @@ from wessl.pretrain.spread import describe_team
 from wessl.run import Run
 from wessl.settings import from_dict
 from wessl.verbs import checks, resume
+from wessl.verbs.begin import find_jpeg
 from wessl.verbs.disk import say_disk
 from wessl.verbs.init import THEIRS, read_init
 from wessl.verbs.probe import probe_source
@@ -88,7 +90,8 @@ def find_start(
     if team.group is not None:
         console.say(describe_team(config, options, team))
     if not resume.is_finished(run):
-        checks.warn(config, source, device, console, team.world)
+        budget = seconds(request["budget"])
+        checks.warn(config, source, device, console, team.world, budget)
         say_disk(config, options, run.path, console)
     made_for = None if begun is None else begun.normalisation
     return Start(planned, decode, old, state, found, init, made_for, source, probed)
@@ -125,8 +128,9 @@ def settle(
     else:
         facts = from_dict(DataFacts, old["facts"]) if old.get("facts") else None
         planned = plan.choose(request, source, device, change, facts)
-        resume.refuse_changes(old["config"], planned.config, out)
-    resume.refuse_other_init(old["init"], options.init, out)
+        resume.refuse_changes(old, planned.config, out)
+    resume.refuse_other_init(old, options.init, out)
+    resume.refuse_other_jpeg(old, options.jpeg, out)
     return planned
 
 
@@ -135,8 +139,9 @@ def choose_way(
 ) -> tuple[Decode, Plan]:
     """How to decode, and the plan with all that was chosen of running it."""
     choices = [*planned.choices, *plan.of_running(options, device)]
+    jpeg = find_jpeg(options)
     if options.decode != "auto":
         return options.decode, replace(planned, choices=choices)
-    decode, why = choose_decode(source, planned.config.short_side, options.cache)
+    decode, why = choose_decode(source, planned.config.short_side, options.cache, jpeg)
     choices.append(Choice("decode", decode, why, warning=decode == "stream"))
     return decode, replace(planned, choices=choices)

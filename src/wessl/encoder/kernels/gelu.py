@@ -18,7 +18,7 @@ _COLUMNS, _AT_ONCE = 128, 16
 
 
 def rows_of_program(rows: int, columns: int) -> int:
-    """256 rows, the best of those measured; less where the device would be left with few programs."""
+    """256 rows, the best of those measured; fewer where much of the device would have nothing."""
     lot = 256
     while lot > 32 and rows * columns < 1024 * lot * _COLUMNS:
         lot //= 2
