@@ -44,6 +44,11 @@ class Settings:
                 raise UserError(f"--{flag} must be 1 or more, not {value}")
 
 
+def usual_draws(classes: int) -> int:
+    """Of the few labels: the more classes there are, the less a draw matters."""
+    return 30 if classes < 500 else 3
+
+
 def check_choices(**given: str) -> None:
     """A misspelt setting must not quietly become another protocol."""
     for name, value in given.items():

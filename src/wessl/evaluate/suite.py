@@ -15,12 +15,11 @@ from wessl.evaluate.linear import linear, linear_fast
 from wessl.evaluate.neighbours import nearest_neighbours
 from wessl.evaluate.progress import bar
 from wessl.evaluate.protocol import Result
-from wessl.evaluate.settings import Settings
+from wessl.evaluate.settings import Settings, usual_draws
 from wessl.evaluate.spelling import parse_shots
 from wessl.evaluate.task import Side, Task
 
 Results = dict[str, Result]
-MANY_CLASSES = 500
 
 
 def measure(
@@ -64,12 +63,11 @@ def on_features(
         return nearest_neighbours(x, z, **common)
     if name == "linear-fast":
         return linear_fast(train, test, epochs=settings.linear_epochs, **common)
-    few = 30 if len(x.labels.unique()) < MANY_CLASSES else 3
     result = few_shot(
         x,
         z,
         given or parse_shots(name),
-        few if settings.draws is None else settings.draws,
+        settings.draws or usual_draws(len(x.labels.unique())),
         fixed=settings.use_strength,
         strength=settings.strength,
         features=settings.features,

@@ -11,7 +11,7 @@ from wessl.data.sources import Source
 from wessl.data.transfer_sets import TransferSet, open_transfer_set
 from wessl.errors import UserError
 from wessl.evaluate.protocol import HELD_OUT
-from wessl.evaluate.settings import Settings
+from wessl.evaluate.settings import Settings, usual_draws
 from wessl.study.asked import Asked, Planned, chosen, make_items
 from wessl.study.columns import columns
 from wessl.study.cost import Measuring
@@ -44,7 +44,8 @@ def plan_study(asked: Asked) -> Planned:
     protocols = asked.protocols or possible(asked.size.protocols, source, tested is not None)
     if "linear" in protocols and tested is None:
         raise UserError("--protocols linear needs --test pictures of their own; or linear-fast")
-    settings = Settings(draws=asked.draws or asked.size.draws)
+    # Said in full, so that asking for the usual number of draws is not another measurement.
+    settings = Settings(draws=asked.draws or asked.size.draws or usual_draws(_classes(source)))
     digests = digest(source), None if tested is None else digest(tested)
     measured = json.dumps([digests, dataclasses.asdict(settings)], sort_keys=True)
     others = transfer_sets(asked, source.channels)
@@ -58,7 +59,9 @@ def plan_study(asked: Asked) -> Planned:
         digests,
         f"study-{hashlib.sha256(measured.encode()).hexdigest()[:8]}",
         settings,
-        None if kind == "overhead" else what_is_measured(asked, protocols, source, tested, others),
+        None
+        if kind == "overhead"
+        else what_is_measured(asked, protocols, settings, source, tested, others),
     )
 
 
@@ -75,20 +78,26 @@ def refuse_useless(asked: Asked) -> None:
 def what_is_measured(
     asked: Asked,
     protocols: tuple[str, ...],
+    settings: Settings,
     source: Source,
     tested: Source | None,
     others: list[TransferSet],
 ) -> Measuring:
-    kind, usual = asked.study.kind, Measuring()
+    kind = asked.study.kind
     parts = [part for other in others for part in (other.train, other.val, other.test)]
     return Measuring(
         () if kind == "transfer" else protocols,
         round(HELD_OUT * len(source)) if tested is None else len(tested),
-        len(np.unique(source.labels)) if source.labels is not None else 1,
-        asked.draws or asked.size.draws or usual.draws,
+        _classes(source),
+        settings.draws or usual_draws(_classes(source)),
         elsewhere=sum(len(part) for part in parts if part is not None),
         diversity=kind == "diversity" or asked.slim,
     )
+
+
+def _classes(source: Source) -> int:
+    assert source.labels is not None
+    return len(np.unique(source.labels))
 
 
 def possible(protocols: tuple[str, ...], source: Source, has_test: bool) -> tuple[str, ...]:
