@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-import wessl.run as module
+import wessl.run.folder as module
 from wessl.config import EncoderConfig
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
@@ -182,7 +182,7 @@ def test_an_encoder_that_cannot_be_written_leaves_the_old_one(run, monkeypatch):
         path.write_bytes(b"half")
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("wessl.run.save_file", full)
+    monkeypatch.setattr("wessl.run.folder.save_file", full)
     with pytest.raises(OSError, match=r"could not write .*encoder.safetensors: .*No space left"):
         run.save_encoder({"x": torch.ones(2)}, {})
     assert torch.equal(run.load_encoder()[0]["x"], torch.zeros(2))

@@ -242,6 +242,18 @@ def test_shards_and_subsets_give_their_files_and_other_sources_are_left_to_decod
         assert not jpeg.batches
 
 
+def test_no_file_is_read_twice_but_to_say_what_is_wrong_with_it(source, monkeypatch):
+    assert source.pixel_format.channels == 3  # for which it looks at some of them
+    asked, plain = [], source.file
+    monkeypatch.setattr(source, "file", lambda index: asked.append(index) or plain(index))
+    found = dict(decode_with(PillowJpegs(), source, range(1, N), 24))
+    broken = [index for index, one in found.items() if isinstance(one, BadPicture)]
+    assert {CUT, GONE, ODD, EMPTY} == set(broken)
+    assert sorted(set(asked) - {0}) == list(range(1, N))  # the first tells that it has files
+    again = [index for index in range(1, N) if asked.count(index) > 1]
+    assert set(again) <= set(broken)
+
+
 def test_a_cache_remembers_who_decoded_it(folder, tmp_path):
     source, jpeg = open_source(folder, channels=3), PillowJpegs()
     plain = build_cache(source, 24, tmp_path)

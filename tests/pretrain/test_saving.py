@@ -19,8 +19,11 @@ class Hands:
         return self.now
 
 
-def saves(every, steps, step_takes, save_takes, size=0.0, begin=0):
-    """The steps at which a run saves itself before its last, and the seconds that it takes."""
+def saves(every, steps, step_takes, save_takes, size=0.0, begin=0, stalls=()):
+    """The steps at which a run saves itself before its last, and the seconds that it takes.
+
+    ``stalls`` numbers saves that meet a disk which stands still for ten minutes.
+    """
     clock = Hands()
     saving, found = Saving(every, steps, begin, size, clock), []
     for step in range(begin + 1, steps):
@@ -28,7 +31,7 @@ def saves(every, steps, step_takes, save_takes, size=0.0, begin=0):
         if saving.due(step):
             found.append(step)
             with saving.timed(step):
-                clock.now += save_takes
+                clock.now += 600 if len(found) - 1 in stalls else save_takes
     return found, clock.now - Hands.now
 
 
@@ -39,17 +42,27 @@ def test_a_short_run_is_saved_at_every_tenth():
 
 def test_a_long_run_is_saved_every_300_seconds():
     found, _ = saves(None, steps=10_000, step_takes=1.0, save_takes=1.0)
-    assert found[:3] == [301, 601, 901]
+    assert found[:3] == [301, 602, 903]
 
 
 def test_a_save_that_takes_long_is_waited_for_fifty_times_as_long():
     found, _ = saves(None, steps=240, step_takes=1.0, save_takes=2.0)
-    assert found == [24, 122, 220]  # a distance of 98 s of steps and the 2 s of the save
+    assert found == [24, 124, 224]
+
+
+def test_one_save_that_met_a_busy_disk_does_not_postpone_the_next():
+    found, _ = saves(None, steps=10_000, step_takes=1.0, save_takes=1.0, stalls=(1, 3))
+    assert found[:6] == [301 * i for i in range(1, 7)]
+
+
+def test_saves_are_half_an_hour_apart_at_most():
+    found, _ = saves(None, steps=10_000, step_takes=1.0, save_takes=100.0)
+    assert found[1:] == [301 + 1800 * i for i in range(1, 6)]
 
 
 def test_before_the_first_save_its_bytes_tell_how_long_it_will_take():
     found, _ = saves(None, steps=240, step_takes=1.0, save_takes=2.0, size=6e8)
-    assert found == [100, 198]
+    assert found == [100, 200]
 
 
 def test_a_run_that_goes_on_counts_tenths_from_where_it_is():
@@ -57,7 +70,7 @@ def test_a_run_that_goes_on_counts_tenths_from_where_it_is():
     assert found == [47, 57, 67, 77, 87, 97]
 
 
-@given(st.integers(1, 3000), st.floats(1e-3, 400), st.floats(0, 100))
+@given(st.integers(1, 3000), st.floats(1e-3, 400), st.floats(0, 36))
 def test_saving_costs_about_two_percent_at_most(steps, step_takes, save_takes):
     found, seconds = saves(None, steps, step_takes, save_takes, size=BYTES_PER_SECOND * save_takes)
     assert len(found) * save_takes <= 0.0201 * seconds

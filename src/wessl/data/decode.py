@@ -40,8 +40,10 @@ __all__ = [
 File = str | bytes
 """A path, or all bytes of a file."""
 _WHITE_LEVELS = (255, 1023, 4095, 16383, 65535)
-_ORIENTATION = 0x0112
-_LYING = (5, 6, 7, 8)  # turned by a quarter
+ORIENTATION = 0x0112
+"""EXIF's tag for it."""
+LYING = (5, 6, 7, 8)
+"""Its values for pictures that are turned by a quarter."""
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
 
@@ -147,7 +149,7 @@ def _read(file: File, pixel_format: PixelFormat, short_side: int | None) -> Pixe
         if channels != 1 and ((pages := _grey_pages(image)) == channels or channels != 3):
             bands = _to_eight_bits(_stacked_pages(image, pages), pixel_format.white)
             return with_channels(bands, channels)
-        turned = image.getexif().get(_ORIENTATION, 1) != 1
+        turned = image.getexif().get(ORIENTATION, 1) != 1
         upright = ImageOps.exif_transpose(image) if turned else image
         if upright.mode in ("F", *_DEEP_MODES):
             grey = _to_eight_bits(np.asarray(upright), pixel_format.white)
@@ -203,7 +205,7 @@ def picture_size(file: File) -> tuple[str, int, int]:
             kind = "JPEG" if image.format == "MPO" else str(image.format)
             # Without EXIF in its header, Pillow would read a whole PNG to find some.
             told = kind == "TIFF" or "exif" in image.info
-            lying = told and image.getexif().get(_ORIENTATION, 1) in _LYING
+            lying = told and image.getexif().get(ORIENTATION, 1) in LYING
             return (kind, *(image.size if lying else image.size[::-1]))
     except Exception as error:  # as in `decode`
         raise undecodable(error, _is_empty(file)) from error

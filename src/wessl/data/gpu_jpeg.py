@@ -89,9 +89,12 @@ def _read(source: Source, chunk: list[int], short_side: int | None) -> list[Read
 
 
 def _read_one(source: Source, index: int, short_side: int | None) -> Read:
-    file = None
     with suppress(BadPicture):  # reading it again tells why, in the source's own words
         file = source.encoded(index)
-    jpeg = None if file is None else as_jpeg(file)
-    way = None if jpeg is None else way_of(jpeg, short_side)
-    return attempt(source, index, short_side) if jpeg is None or way is None else (jpeg, way)
+        jpeg = None if file is None else as_jpeg(file)
+        way = None if jpeg is None else way_of(jpeg, short_side)
+        if jpeg is not None and way is not None:
+            return jpeg, way
+        if file is not None:
+            return source.read_encoded(file, short_side)
+    return attempt(source, index, short_side)

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from PIL import Image, ImageFile
 
+from wessl.data.decode import LYING, ORIENTATION
+
 START, END = b"\xff\xd8\xff", b"\xff\xd9"
 MOST_PIXELS = 1 << 25
 """Of one picture; larger ones would take too much of a GPU's memory."""
-_ORIENTATION = 0x0112
-_LYING = (5, 6, 7, 8)  # turned by a quarter
 _RGB = tuple(b"RGB")
 
 
@@ -37,7 +37,7 @@ def as_jpeg(file: bytes) -> Jpeg | None:
                 return None
             # Without one of these in the header there is nothing to turn it.
             told = "exif" in image.info or "xmp" in image.info
-            return Jpeg(file, height, width, image.getexif().get(_ORIENTATION, 1) if told else 1)
+            return Jpeg(file, height, width, image.getexif().get(ORIENTATION, 1) if told else 1)
     except Exception:  # Pillow will tell what is wrong with it
         return None
 
@@ -57,5 +57,5 @@ def _is_rgb(image: Image.Image) -> bool:
 
 def upright_size(jpeg: Jpeg) -> tuple[int, int]:
     """Height and width once it is turned."""
-    lying = jpeg.orientation in _LYING
+    lying = jpeg.orientation in LYING
     return (jpeg.width, jpeg.height) if lying else (jpeg.height, jpeg.width)

@@ -76,6 +76,10 @@ class Source(ABC):
         """The bytes of the picture's own file, where there is one; raises `BadPicture`."""
         return None
 
+    def read_encoded(self, file: bytes, short_side: int | None = None) -> Pixels:
+        """`read` of a picture whose bytes are at hand; what is wrong is not said where."""
+        return decode(file, PixelFormat(self.channels), short_side)
+
     def prefetch(self, indices: Sequence[int]) -> None:
         """A hint that these are read next, in any order; may be called from another thread."""
         return
@@ -108,6 +112,9 @@ class EncodedSource(Source):
             return file if isinstance(file, bytes) else Path(file).read_bytes()
         except OSError as error:
             raise undecodable(error) from error
+
+    def read_encoded(self, file: bytes, short_side: int | None = None) -> Pixels:
+        return decode(file, self.pixel_format, short_side)
 
     @cached_property
     def pixel_format(self) -> PixelFormat:
@@ -176,6 +183,9 @@ class Subset(Source):
 
     def encoded(self, index: int) -> bytes | None:
         return self.source.encoded(int(self.indices[index]))
+
+    def read_encoded(self, file: bytes, short_side: int | None = None) -> Pixels:
+        return self.source.read_encoded(file, short_side)
 
     def prefetch(self, indices: Sequence[int]) -> None:
         self.source.prefetch([int(self.indices[index]) for index in indices])

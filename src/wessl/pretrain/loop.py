@@ -106,10 +106,11 @@ def next_or_save(
     """
     try:
         return next(batches)
-    except Failure:
+    except Failure as failure:
         if trainer.team.group is None:
-            save(trainer, run, report, must=False)
-        raise
+            with contextlib.suppress(RuntimeError):  # of a GPU that was lost: its state is lost too
+                save(trainer, run, report, must=False)
+        raise failure
 
 
 def say_skipped(trainer: Trainer, known: int, run: Run, report: Report) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 
 LONGEST = 300.0
@@ -10,6 +11,8 @@ PARTS = 10
 """Into which checkpoints divide a shorter run, by default."""
 DISTANCE = 50
 """From one save to the next, in saves: they then cost a fiftieth of the time."""
+FURTHEST = 1800.0
+"""Seconds from one save to the next whatever they cost, by default."""
 BYTES_PER_SECOND = 3e8
 """Of a save, its checksum read back, before one was timed: as measured on a virtual disk."""
 
@@ -19,8 +22,9 @@ class Saving:
 
     With ``--save-every N``, whenever N seconds have passed since the last one. By default, whenever
     300 s have passed or a tenth of the run's steps is done since then, whichever comes first, but
-    not before 50 times as long has passed as a save takes, so that saves cost about 2 % of the time
-    at most. A save takes as long as the last one did; the first, as its bytes let expect.
+    not before 50 times as long has passed as a save takes, so that saves cost about 2 % of the
+    time, or half an hour. A save takes as long as the quicker of the last two, since one alone may
+    have met a busy disk; before them, as its bytes let expect.
 
     By the clock of one process, which differs from the next one's: of a team the first one's word
     counts for all (``Team.agree``).
@@ -39,7 +43,7 @@ class Saving:
         clock: Callable[[], float] = time.perf_counter,
     ):
         self.every, self.steps, self.clock = every, steps, clock
-        self.cost = size / BYTES_PER_SECOND
+        self.expected, self.costs = size / BYTES_PER_SECOND, deque[float](maxlen=2)
         self.saved = self.asked = clock()
         self.step = step
 
@@ -51,7 +55,8 @@ class Saving:
             due = passed > self.every
         else:
             much = passed > LONGEST or PARTS * (step - self.step) >= self.steps
-            due = much and passed >= DISTANCE * self.cost
+            cost = min(self.costs, default=self.expected)
+            due = much and passed >= min(DISTANCE * cost, FURTHEST)
         if due:
             self.asked, self.step = now, step
         return due
@@ -62,4 +67,7 @@ class Saving:
         before, self.saved = self.saved, self.clock()
         self.asked, self.step = self.saved, step
         yield self.saved - before
-        self.cost = self.clock() - self.saved
+        now = self.clock()
+        self.costs.append(now - self.saved)
+        if self.every is None:
+            self.asked = now  # a save that took minutes is not followed by the next

@@ -1,6 +1,7 @@
 """From decoded pictures to a trainer with its first batch tried, and what is said of them."""
 
 import contextlib
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -23,7 +24,12 @@ from wessl.verbs import checks
 
 def find_jpeg(options: Options) -> BatchDecoder | None:
     """What ``--jpeg`` asks for, tried."""
-    return None if options.jpeg == "cpu" else NvJpeg(plan.find_device(options.device))
+    return None if options.jpeg == "cpu" else _nvjpeg(plan.find_device(options.device))
+
+
+@cache
+def _nvjpeg(device: torch.device) -> NvJpeg:
+    return NvJpeg(device)
 
 
 def decode_pictures(
