@@ -21,7 +21,7 @@ def test_the_announced_size_is_that_of_the_file_and_too_little_room_is_warned_of
     run = wessl.pretrain("builtin://digits/test", tmp_path / "run", "dino-star-ent", **settings)
     said = (run.path / "train.log").read_text()
     config = from_dict(Config, run.read_config()["config"])
-    (path,) = run.checkpoints.glob("step-*.pt")
+    path = max(run.checkpoints.glob("step-*.pt"))
     assert path.stat().st_size == pytest.approx(checkpoint_bytes(config), rel=0.15)
     assert "disk: the run keeps 1000000000 checkpoints of about" in said
     assert "warning: that is too little for 1000000000 and the one being written" in said
