@@ -57,7 +57,7 @@ def of_confidence(train: Labelled, test: Labelled, draws: int) -> None:
         before = [gap(dataclasses.replace(one, temperature=1.0), test)[0] for one in every]
         after, sure = zip(*(gap(one, test) for one in every), strict=True)
         right = np.mean([truth(one, test) for one in every])
-        calibrated = f"{100 * np.mean(after):.1f}" if every[0].calibrated else "not calibrated"
+        calibrated = f"{100 * np.mean(after):.1f}" if every[0].calibration else "not calibrated"
         print(
             f"{shots} | {100 * np.mean(before):.1f} | {calibrated} | {100 * max(after):.1f} | "
             f"{100 * np.mean(sure):.0f} % | {100 * right:.1f} %"

@@ -1,5 +1,7 @@
 """Features against the encoder's own tokens, and the folder that keeps them."""
 
+import errno
+
 import numpy as np
 import pytest
 import torch
@@ -265,6 +267,42 @@ def test_a_damaged_file_is_computed_and_written_again(encoder, passes, cache, tm
     assert torch.equal(store.features(encoder, cache), whole)
     assert len(passes) == 2
     assert file.read_bytes() == content
+
+
+def test_asked_again_only_features_of_the_same_store_are_read(encoder, passes, cache, tmp_path):
+    FeatureStore(tmp_path).features(encoder, cache)
+    anew = FeatureStore(tmp_path, again=True)
+    assert anew.kept(encoder, cache, "auto", [encoder.device]) is None
+    first = anew.features(encoder, cache)
+    assert len(passes) == 2
+    assert torch.equal(anew.features(encoder, cache), first)
+    assert torch.equal(anew.kept(encoder, cache, "auto", [encoder.device]), first)
+    assert torch.equal(FeatureStore(tmp_path).features(encoder, cache), first)
+    assert len(passes) == 2
+
+
+def test_what_could_not_be_written_again_is_not_read_from_before(
+    encoder, passes, cache, tmp_path, monkeypatch
+):
+    FeatureStore(tmp_path).features(encoder, cache)
+    anew = FeatureStore(tmp_path, again=True)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("wessl.evaluate.feature_store.save_file", full)
+    with pytest.warns(UserWarning, match="features are not kept"):
+        anew.features(encoder, cache)
+    with pytest.warns(UserWarning, match="features are not kept"):
+        anew.features(encoder, cache)
+    assert len(passes) == 3
+
+
+def test_features_of_another_torch_are_computed(encoder, passes, cache, tmp_path, monkeypatch):
+    FeatureStore(tmp_path).features(encoder, cache)
+    monkeypatch.setattr(torch, "__version__", "99.0.0")
+    FeatureStore(tmp_path).features(encoder, cache)
+    assert len(passes) == 2
 
 
 def test_without_a_run_folder_nothing_is_kept(encoder, passes, cache):

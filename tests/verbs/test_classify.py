@@ -1,6 +1,7 @@
 """Classifying as a user asks for it: tables, folders, digits beside the evaluation, mistakes."""
 
 import csv
+import dataclasses
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from wessl.cli import main
 from wessl.data.sources import open_source
 from wessl.data.splits import few_shot_draws
 from wessl.errors import UserError
+from wessl.export.calibration import Calibration, Half
 
 TRAIN, TEST = "builtin://digits/train", "builtin://digits/test"
 
@@ -116,6 +118,25 @@ def test_one_label_a_class_says_what_it_cannot_know(run, folder, tmp_path):
     assert "few labels: 1 in each class" in found.summary
     assert "it stands for many that are like no labelled one" in found.summary
     assert len(found.worth_labelling) == len(set(found.worth_labelling)) == 10
+
+
+@pytest.mark.parametrize(
+    ("surer", "rest", "said"),
+    [
+        ((0.97, 0.85), (0.50, 0.70), "too high where it is surest, too low elsewhere"),
+        ((0.80, 0.98), (0.70, 0.50), "too low where it is surest, too high elsewhere"),
+        ((0.97, 0.85), (0.70, 0.50), "too high"),
+        ((0.80, 0.98), (0.50, 0.70), "too low"),
+        ((0.97, 0.96), (0.50, 0.70), "too low"),
+        ((0.97, 0.80), (0.50, 0.52), "too high"),
+    ],
+)
+def test_confidences_that_err_both_ways_are_said_to(run, folder, tmp_path, surer, rest, said):
+    found = wessl.classify(run, folder, table(tmp_path, 3), device="cpu")
+    halves = [Half(*shares, of=100, chance=0.08) for shares in (surer, rest)]
+    known = dataclasses.replace(found.classifier, calibration=Calibration(*halves))
+    words = dataclasses.replace(found, classifier=known).summary
+    assert f": they are {said}, so take them as an order, not as probabilities" in words
 
 
 def test_labels_that_say_nothing_of_the_pictures_are_no_better_than_guessing(run, folder, tmp_path):

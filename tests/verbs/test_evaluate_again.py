@@ -1,10 +1,16 @@
 """A command given again: from the record only where nothing that makes a result has changed."""
 
+import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
@@ -120,22 +126,140 @@ def old_results(run, sides, **changed):
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        dict(seed=1),
-        dict(draws=4),
-        dict(select="test"),
-        dict(strength="sum"),
-        dict(features="raw"),
-        dict(use_strength=0.3),
-        dict(linear_epochs=7),
-        dict(precision="bf16"),
-    ],
+    [dict(seed=1), dict(select="test")],
 )
 def test_another_setting_is_never_answered_from_the_record(run, sides, changed):
     wessl.evaluate(run, *sides, ["k-NN", "2-shot"], **QUICK)
     mark(run)
     assert not old_results(run, sides, **changed)
     assert len(old_results(run, sides)) == 6
+
+
+ALL = ["k-NN", "2-shot", "linear-fast", "linear"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "fitted"),
+    [
+        (dict(draws=4), {"2-shot"}),
+        (dict(strength="sum", features="raw"), {"2-shot"}),
+        (dict(use_strength=0.3), {"2-shot"}),
+        (dict(linear_epochs=3), {"linear", "linear-fast"}),
+        (dict(flip=False), {"linear"}),
+        (dict(precision="fp32"), set()),  # what a CPU has anyway
+        (dict(precision="bf16"), set(ALL)),
+    ],
+)
+def test_only_protocols_that_read_a_setting_are_fitted_again_with_another(
+    run, sides, changed, fitted
+):
+    options = dict(protocols=ALL, linear_epochs=2, baselines=False)
+    old_results(run, sides, **options)
+    mark(run)
+    old = old_results(run, sides, **options | changed)
+    assert old == {("run", name) for name in set(ALL) - fitted}
+
+
+def test_raw_pixels_have_no_precision(run, sides):
+    old_results(run, sides)
+    mark(run)
+    assert {name for name, _ in old_results(run, sides, precision="bf16")} == {"raw pixels"}
+
+
+def test_the_usual_number_of_draws_may_be_spelt_out(run, sides):
+    options = dict(protocols=["2-shot"], baselines=False)
+    old_results(run, sides, **options, draws=None)
+    mark(run)
+    assert old_results(run, sides, **options, draws=30) == {("run", "2-shot")}
+
+
+def spoil_features(run):
+    """Others in place of those kept, which nothing but computing them can tell."""
+    for path in (run.path / "features").glob("[0-9a-f]*.safetensors"):
+        wrong = torch.randn_like(load_file(path)["features"])
+        checksum = hashlib.sha256(wrong.numpy().tobytes()).hexdigest()
+        save_file({"features": wrong}, path, {"sha256": checksum})
+
+
+def test_again_computes_features_too(run, sides):
+    options = QUICK | dict(protocols=["k-NN", "linear"], linear_epochs=2, baselines=False)
+
+    def numbers(**changed):
+        (row,) = wessl.evaluate(run, *sides, **options | changed)["rows"]
+        return {name: without(result, "measured") for name, result in row["results"].items()}
+
+    right = numbers()
+    spoil_features(run)
+    assert numbers(seed=1)["k-NN"]["accuracy"] < right["k-NN"]["accuracy"]  # they were read
+    assert numbers(again=True) == right
+    assert numbers() == right
+
+
+def test_again_computes_the_features_of_other_datasets_too(run, sides):
+    def accuracy(**changed):
+        options = dict(transfer=sides[0].parent, device="cpu", baselines=False) | changed
+        return wessl.evaluate(run, **options)["transfer"]["run"]["data"]["accuracy"]
+
+    right = accuracy()
+    spoil_features(run)
+    assert accuracy(strength="sum") < right
+    assert accuracy(again=True) == right
+
+
+def test_equal_numbers_measured_again_keep_their_gains_on_other_runs(run, sides, tmp_path):
+    other = wessl.Run(shutil.copytree(run.path, tmp_path / "other"))
+    options = QUICK | dict(protocols=["k-NN", "2-shot", "linear-fast"], linear_epochs=2)
+    wessl.evaluate([run, other], *sides, **options)
+    (path,) = run.results.glob("evaluation-*.json")
+    before = json.loads(path.read_text())
+    assert "other" in {gain["name"] for gain in before["differences"]}
+    mark(run)
+    wessl.evaluate(run, *sides, **options)  # with marked days, from the record
+    wessl.evaluate(run, *sides, **options, again=True)
+    after = json.loads(path.read_text())
+    assert days(after)["run", "k-NN"] > "2020-03"
+    gains = [
+        sorted(record["differences"], key=lambda one: one["name"]) for record in (before, after)
+    ]
+    assert gains[0] == gains[1]
+    wessl.evaluate(run, *sides, **options | dict(seed=3))
+    later = {one["name"]: one["results"] for one in json.loads(path.read_text())["differences"]}
+    assert "other" not in later  # other numbers
+
+
+def test_changed_code_is_never_answered_from_the_record(run, sides, tmp_path):
+    words = ["--train", sides[0], "--test", sides[1], "--protocols", "k-NN", "--device", "cpu"]
+    wessl.evaluate(run, *sides, ["k-NN"], baselines=False, device="cpu")
+    mark(run)
+    features = len(list((run.path / "features").glob("[0-9a-f]*")))
+    copied = tmp_path / "elsewhere" / "wessl"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(wessl.__file__).parent, copied, ignore=ignored)
+
+    def said_there():
+        done = subprocess.run(
+            [sys.executable, "-m", "wessl", "evaluate", run.path, *words, "--no-baselines"],
+            env=os.environ | dict(PYTHONPATH=str(copied.parent)),
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+        )
+        return done.stderr
+
+    assert "1 result is from 2020-02-02" in said_there()  # the same code in another place
+    with (copied / "evaluate" / "knn.py").open("a") as code:
+        code.write("# another line\n")
+    assert "--again" not in said_there()
+    assert len(list((run.path / "features").glob("[0-9a-f]*"))) == 2 * features
+
+
+def test_another_torch_is_never_answered_from_the_record(run, sides, monkeypatch):
+    old_results(run, sides)
+    mark(run)
+    assert len(old_results(run, sides)) == 6
+    monkeypatch.setattr(torch, "__version__", "99.0.0")
+    assert not old_results(run, sides)
 
 
 def test_another_encoder_picture_or_label_is_never_answered_from_the_record(run, sides):
@@ -216,6 +340,8 @@ def test_other_datasets_are_not_measured_twice_either(run, sides):
     for changed in (dict(seed=1), dict(select="test"), dict(again=True)):
         assert "2020" not in measured(**changed).values()
     mark(run)
+    unread = dict(draws=7, linear_epochs=3, flip=False, use_strength=0.5, precision="fp32")
+    assert set(measured(**unread).values()) == {"2020"}
     (sides[1] / "d0" / "d0_0.png").unlink()
     assert "2020" not in measured().values()
 

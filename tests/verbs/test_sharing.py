@@ -1,5 +1,6 @@
 """Two processes that share the pictures of one command find what one finds, and one speaks."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import wessl
 from wessl.analyse.diversity import Diversity
@@ -79,6 +80,15 @@ def test_an_evaluation_is_the_same_and_told_once(trained, tmp_path):
     assert again[0][0] == said[0][0]
     assert "8 results are from" in again[0][1]
     assert again[1] == ("", "")
+    computed = {p: p.read_bytes() for p in (shared / "features").glob("[0-9a-f]*.safetensors")}
+    for path in computed:
+        wrong = torch.zeros_like(load_file(path)["features"])
+        checksum = hashlib.sha256(wrong.numpy().tobytes()).hexdigest()
+        save_file({"features": wrong}, path, {"sha256": checksum})
+    codes, anew = in_two_processes("evaluate", shared, *words, "--linear-epochs", "2", "--again")
+    assert codes == [0, 0], anew
+    assert anew[0][0] == said[0][0]
+    assert all(path.read_bytes() == content for path, content in computed.items())
 
 
 def test_heads_are_compared_alike_and_by_one(trained, tmp_path):

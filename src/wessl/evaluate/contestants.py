@@ -11,6 +11,7 @@ from torch import Tensor
 
 from wessl.config import EncoderConfig
 from wessl.data.cache import PictureCache
+from wessl.evaluate.computed_by import computed_by
 from wessl.evaluate.feature_store import FeatureStore, weights_digest
 from wessl.evaluate.features import TrainedEncoder, readings_of
 from wessl.evaluate.passes import settle_precision
@@ -59,14 +60,14 @@ class Contestant:
         return [torch.device(d) for d in self.devices] if self.devices else [self.device]
 
     def sees(self, precision: Precision) -> dict[str, Any]:
-        """All that its features are made of, but for the pictures."""
+        """All that its numbers are made of, but for pictures, labels and protocol."""
         described = self.like.description
         return dict(
             weights=self.weights,
             transform={name: described[name] for name in ("resize", "image_size", "mean", "std")},
             readings=self.readings,
             precision=None if self.encoder is None else settle_precision(precision, self.places),
-            fitted_on=self.device.type,
+            computed_by=computed_by([self.device, *self.places]),
         )
 
     def kept(self, cache: PictureCache, precision: Precision) -> Tensor | None:

@@ -1,8 +1,8 @@
 """Features kept in the run folder, so that the next protocol does not compute them again.
 
 A file's name is a hash of all that makes the features: the encoder's tensors and architecture, the
-decoded pictures, and the transform (resize, crop, normalisation, reading, precision). Files carry a
-checksum; a damaged one is computed and written again.
+decoded pictures, the transform (resize, crop, normalisation, reading, precision), and what computes
+them. Files carry a checksum; a damaged one is computed and written again.
 """
 
 import hashlib
@@ -20,10 +20,12 @@ from torch.distributed import ProcessGroup
 
 from wessl.data.cache import PictureCache
 from wessl.data.digest import pictures_digest
+from wessl.evaluate.computed_by import computed_by
 from wessl.evaluate.features import TrainedEncoder, extract_all
 from wessl.evaluate.passes import Progress, place_in, settle_precision
 from wessl.evaluate.readings import TOKENS, Reading
 from wessl.evaluate.settings import Precision
+from wessl.evaluate.store_home import open_home
 from wessl.files import write_whole
 
 _FORMAT = 1
@@ -32,7 +34,8 @@ _FORMAT = 1
 class FeatureStore:
     """Features of the run folder `folder`, in `folder/features`; `None` keeps nothing.
 
-    The processes of a `group` compute them together; the first of them writes.
+    The processes of a `group` compute them together; the first of them writes. With `again` only
+    what this very store wrote is read.
 
     ::
 
@@ -41,9 +44,10 @@ class FeatureStore:
         features = store.features(encoder, cache)     # read
     """
 
-    def __init__(self, folder: Path | None, group: ProcessGroup | None = None):
-        self.home = None if folder is None else Path(folder) / "features"
-        self.group = group
+    def __init__(self, folder: Path | None, group: ProcessGroup | None = None, again: bool = False):
+        self.home = open_home(folder, group)
+        self.group, self.again = group, again
+        self._written: set[str] = set()
 
     def features(
         self,
@@ -76,8 +80,8 @@ class FeatureStore:
         precision = settle_precision(precision, places)
         names = dict.fromkeys(readings, "")
         if self.home is not None:
-            weights, pictures = weights_digest(encoder), pictures_digest(cache)
-            names = {r: features_key(encoder, weights, pictures, r, precision) for r in readings}
+            digests = weights_digest(encoder), pictures_digest(cache)
+            names = {r: features_key(encoder, *digests, r, precision, places) for r in readings}
         found = {
             r: kept
             for r, name in names.items()
@@ -89,6 +93,9 @@ class FeatureStore:
             )
             for reading, features in fresh.items():
                 self._write(names[reading], features)
+            if self.again and self.group is not None:
+                # All wait for the first, or would read what lay there before it wrote.
+                dist.all_reduce(torch.zeros(1), group=self.group)
             found |= fresh
         return {reading: found[reading] for reading in readings}
 
@@ -104,7 +111,7 @@ class FeatureStore:
             return None
         settled = settle_precision(precision, devices)
         digests = weights_digest(encoder), pictures_digest(cache)
-        name = features_key(encoder, *digests, "cls", settled)
+        name = features_key(encoder, *digests, "cls", settled, devices)
         return self._read(name, (len(cache), TOKENS["cls"] * encoder.dim))
 
     def _missed(self, flags: list[bool], readings: Sequence[Reading]) -> list[Reading]:
@@ -116,7 +123,7 @@ class FeatureStore:
         return [reading for reading, missed in zip(readings, flags, strict=True) if missed]
 
     def _read(self, name: str, shape: tuple[int, int]) -> Tensor | None:
-        if self.home is None:
+        if self.home is None or (self.again and name not in self._written):
             return None
         try:
             with safe_open(self.home / f"{name}.safetensors", "pt") as file:
@@ -128,12 +135,16 @@ class FeatureStore:
         return features if whole else None
 
     def _write(self, name: str, features: Tensor) -> None:
-        if self.home is None or place_in(self.group)[0] > 0:
+        if self.home is None:
+            return
+        if place_in(self.group)[0] > 0:
+            self._written.add(name)
             return
         path, metadata = self.home / f"{name}.safetensors", {"sha256": _sha256(features)}
         try:
             self.home.mkdir(parents=True, exist_ok=True)
             write_whole(path, lambda file: save_file({"features": features}, file, metadata))
+            self._written.add(name)
         except OSError as error:
             warnings.warn(
                 f"features are not kept and will be computed again: {error}", stacklevel=4
@@ -141,9 +152,14 @@ class FeatureStore:
 
 
 def features_key(
-    encoder: TrainedEncoder, weights: str, pictures: str, reading: Reading, precision: str
+    encoder: TrainedEncoder,
+    weights: str,
+    pictures: str,
+    reading: Reading,
+    precision: str,
+    devices: Sequence[torch.device],
 ) -> str:
-    """A file name, 32 digits, from digests of weights and pictures and from the transform."""
+    """A file name, 32 digits, from all that makes them; `weights` and `pictures` are digests."""
     described = encoder.description
     key = dict(
         format=_FORMAT,
@@ -153,6 +169,7 @@ def features_key(
         crop="centre, bicubic",
         reading=reading,
         precision=precision,
+        computed_by=computed_by(devices),
     )
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
 

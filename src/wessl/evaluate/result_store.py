@@ -1,8 +1,9 @@
 """Results kept in the run folder, so that a command given again need not fit them again.
 
 A file's name is a hash of all that makes a result: the encoder's tensors and how it sees pictures,
-the decoded pictures and their labels, the protocol, every setting and the versions. It holds the
-predictions too, so that intervals and differences to other encoders follow from it as from a fit.
+the decoded pictures and their labels, the protocol, the settings it reads and what computes it. It
+holds the predictions too, so that intervals and differences to other encoders follow from it as
+from a fit.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from torch.distributed import ProcessGroup
 
 from wessl.evaluate.passes import place_in
 from wessl.evaluate.protocol import Result
+from wessl.evaluate.store_home import open_home
 from wessl.files import write_whole
 
 _FORMAT = 1
@@ -36,7 +38,7 @@ class ResultStore:
     """
 
     def __init__(self, folder: Path | None, group: ProcessGroup | None = None, again: bool = False):
-        self.home = None if folder is None else Path(folder) / "features"
+        self.home = open_home(folder, group)
         self.group, self.again = group, again
 
     def read(self, keys: Mapping[str, str]) -> dict[str, Result]:

@@ -57,7 +57,6 @@ class Classifier:
     bias: Tensor  # (c,)
     strength: float
     temperature: float
-    calibrated: bool
     held: int
     """Labels that could be held out: those of classes with two or more."""
     estimate: Estimate | None
@@ -121,7 +120,6 @@ def fit(features: Tensor, labels: Tensor, seed: int = 0) -> Classifier:
         models.bias[-1, chosen],
         FEW_SHOT_STRENGTHS[chosen],
         divisor,
-        len(held) >= ENOUGH,
         len(held),
         estimate,
         worth,

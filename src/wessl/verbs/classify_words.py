@@ -87,13 +87,19 @@ def _how_sure(found: "Classified") -> str:
 
 def _worth(worth: Calibration) -> str:
     """Whether they may be read as probabilities, as an order, or not at all."""
-    off = max((worth.surer.too_sure, worth.rest.too_sure), key=abs)
-    if not off:
+    surer, rest = worth.surer.too_sure, worth.rest.too_sure
+    if not surer and not rest:
         return ", no farther apart than chance has it with so few labels"
     if not worth.tells:
         return ": being sure did not mean being right more often, so do not rely on them"
-    direction = "high" if off > 0 else "low"
-    return f": they are too {direction}, so take them as an order, not as probabilities"
+    how = _direction(surer or rest)
+    if surer * rest < 0:
+        how = f"{how} where it is surest, {_direction(rest)} elsewhere"
+    return f": they are {how}, so take them as an order, not as probabilities"
+
+
+def _direction(too_sure: float) -> str:
+    return "too high" if too_sure > 0 else "too low"
 
 
 def _few(counts: dict[str, int]) -> list[str]:

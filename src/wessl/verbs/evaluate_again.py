@@ -14,6 +14,7 @@ from wessl.evaluate.contestants import Contestant
 from wessl.evaluate.protocol import Result
 from wessl.evaluate.result_store import result_key
 from wessl.evaluate.settings import Settings
+from wessl.evaluate.settings_read import GIVEN, TRANSFER, settings_read
 from wessl.evaluate.suite import measure
 from wessl.evaluate.task import Task, side_digest
 from wessl.evaluate.transfer import open_parts, squashed
@@ -21,6 +22,8 @@ from wessl.report.words import count
 
 Record = dict[str, Any]
 Draws = Mapping[str, list[Tensor]]
+MADE = ("command", "versions", "measured")
+"""What tells two results apart that are one number."""
 
 
 def how_made(about: Record) -> Record:
@@ -54,11 +57,16 @@ class Known:
         common: Record = of.sees(settings.precision) | dict(
             train=task.digests[0],
             test=task.digests[1],
-            settings=dataclasses.asdict(settings),
             versions=made["versions"],
         )
+        classes = len(task.train_labels.unique())
         keys = {
-            name: result_key(protocol=name, draws=_digest(given.get(name)), **common)
+            name: result_key(
+                protocol=name,
+                settings=settings_read(GIVEN if name in given else name, settings, classes),
+                draws=_digest(given.get(name)),
+                **common,
+            )
             for name in names
         }
         return cls(of, task, settings, given, made, keys, of.results.read(keys))
@@ -93,7 +101,7 @@ def transfer_key(
         classes=dataset.classes,
         parts={name: side_digest(part.cache, part.labels) for name, part in parts.items()},
         data={name: one and one.fingerprint for name, one in sources.items()},
-        settings=dataclasses.asdict(settings),
+        settings=settings_read(TRANSFER, settings, len(dataset.classes)),
         versions=made["versions"],
         **of.sees(settings.precision),
     )

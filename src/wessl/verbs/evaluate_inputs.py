@@ -58,7 +58,7 @@ def enter(
                 f"{wanted}; evaluate them in two commands"
             )
         folder = Path(path) if Path(path).is_dir() else None
-        store = FeatureStore(folder, team.group)
+        store = FeatureStore(folder, team.group, asked.again)
         results = ResultStore(folder or home, team.group, asked.again)
         role = "run" if own else "also"
         yield Contestant(name, role, encoder, store, device, encoder, quiet, devices, results)

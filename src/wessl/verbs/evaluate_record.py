@@ -12,6 +12,7 @@ from wessl.data.cache import PictureCache
 from wessl.errors import Failure
 from wessl.evaluate.suite import Row
 from wessl.run import Run
+from wessl.verbs.evaluate_again import MADE
 
 Record = dict[str, Any]
 
@@ -152,10 +153,16 @@ def _differences(record: Record, before: Record, rows: list[Record]) -> list[Rec
         kept = {
             column: gain
             for column, gain in one["results"].items()
-            if all(
-                column in now.get(of, {}) and was[of].get(column) == now[of][column] for of in here
-            )
+            if all(_same(was.get(of, {}).get(column), now.get(of, {}).get(column)) for of in here)
         }
         if kept or fresh["results"]:
             found[name, base] = fresh | dict(results=kept | fresh["results"])
     return list(found.values())
+
+
+def _same(one: Record | None, other: Record | None) -> bool:
+    """Whether they are one number, whenever and by whichever command it was measured."""
+    if one is None or other is None:
+        return False
+    numbers = [{k: v for k, v in each.items() if k not in MADE} for each in (one, other)]
+    return numbers[0] == numbers[1]
