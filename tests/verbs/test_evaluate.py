@@ -486,6 +486,9 @@ def test_runs_on_other_datasets_are_compared_picture_by_picture(run, folders, tm
     sets = {one["name"]: set(one["results"]) for one in kept["differences"]}
     assert sets["other"] == {"data", "second"}
     assert sets["raw pixels"] == {"data"}
+    wessl.evaluate(run, transfer=folders, baselines=False, device="cpu", again=True)
+    alone = json.loads((run.results / "transfer.json").read_text())
+    assert alone["differences"] == kept["differences"]  # measured alone, at the same numbers
 
 
 def test_class_folders_alone_are_measured_on_a_fifth_of_them(run, folders):

@@ -66,6 +66,7 @@ def save_transfer(
     def merged(before: Record) -> Record:
         same = before.get("weights") == weights
         known = before.get("results", {}) if same else {}
+        changed = {name for name, found in results.items() if not _same(known.get(name), found)}
         rows = {(row["name"], row["weights"]): row for row in before.get("others", ()) if same}
         for row in others:
             key = row["name"], row["weights"]
@@ -74,7 +75,7 @@ def save_transfer(
         gains = {(one["name"], one["weights"]): one for one in mine}
         for one in before.get("differences", ()) if same else ():
             key = one["name"], one["weights"]
-            stay = {name: gain for name, gain in one["results"].items() if name not in results}
+            stay = {name: gain for name, gain in one["results"].items() if name not in changed}
             fresh = gains.get(key, one | dict(results={}))
             if stay or fresh["results"]:
                 gains[key] = fresh | dict(results=stay | fresh["results"])
