@@ -363,3 +363,22 @@ def test_an_encoder_of_ones_own_needs_no_base_class(cache, tmp_path):
     features = FeatureStore(tmp_path).features(own, cache)
     assert features.shape == (23, 16)
     assert readings_of(own) == ("cls",)
+
+
+def test_an_opened_picture_is_embedded_as_its_file(tmp_path):
+    network = ViT(dim=12, depth=2, heads=2, patch_size=4, image_size=8)
+    encoder = trained(network, channels=3, mean=[0.5] * 3, std=[0.25] * 3)
+    rng = np.random.default_rng(0)
+    colour = Image.fromarray(rng.integers(0, 256, (40, 56, 3), dtype=np.uint8))
+    lying = Image.Exif()
+    lying[0x0112] = 6
+    colour.save(tmp_path / "turned.jpg", exif=lying)
+    colour.convert("CMYK").save(tmp_path / "cmyk.jpg")
+    colour.quantize(16).save(tmp_path / "palette.png")
+    colour.convert("L").save(tmp_path / "grey.png")
+    clear = colour.convert("RGBA")
+    clear.putalpha(Image.fromarray(rng.integers(0, 256, (40, 56), dtype=np.uint8)))
+    clear.save(tmp_path / "clear.png")
+    for path in sorted(tmp_path.iterdir()):
+        with Image.open(path) as opened:
+            assert torch.equal(encoder.embed([opened]), encoder.embed([path])), path.name

@@ -102,6 +102,34 @@ def test_a_run_killed_while_its_config_was_written_begins_anew(tmp_path):
     assert (run.path / "encoder.safetensors").exists()
 
 
+def test_a_run_stopped_before_its_first_checkpoint_begins_anew_and_says_so(tmp_path, capsys):
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+    for path in [run.path / "encoder.safetensors", *run.checkpoints.iterdir()]:
+        path.unlink()
+    run.add_metrics({"step": 9999, "loss": 1.0})
+    capsys.readouterr()
+    wessl.pretrain("builtin://digits/test", run.path, **QUICK | dict(seed=1))
+    words = f"{run.path} was begun, but stopped before its first checkpoint: begun anew"
+    assert words in (run.path / "train.log").read_text()
+    assert run.read_config()["config"]["seed"] == 1
+    assert max(row["step"] for row in run.read_metrics()) < 9999
+    for path in [run.path / "encoder.safetensors", *run.checkpoints.iterdir()]:
+        path.unlink()
+    (run.path / "config.json").write_text("x")
+    with pytest.raises(UserError, match=r"config.json is damaged .*; restore it or use a new"):
+        wessl.pretrain("builtin://digits/test", run.path, **QUICK)
+    assert (run.path / "config.json").read_text() == "x"
+
+
+def test_another_budget_is_told_as_such():
+    old = dict(config=to_dict(Config()), request=dict(budget="4m"))
+    with pytest.raises(UserError) as refused:
+        resume.refuse_changes(old, override(Config(), {"optim.epochs": 7}), "run", "2m")
+    assert "--budget: 4m in the run, 2m asked for, and with it\n  optim.epochs" in str(
+        refused.value
+    )
+
+
 def test_a_strangers_folder_is_not_written_to(tmp_path):
     photographs(tmp_path / "photos")
     (tmp_path / "other").mkdir()

@@ -49,8 +49,8 @@ def choose_epochs(config: Config, facts: DataFacts, budget: float | None) -> Cho
     if not budget >= least:
         fewer = "; or give fewer pictures" if of_epoch > FEW_STEPS else ""
         raise UserError(
-            f"--budget of {duration(budget)} is less than one epoch of {n:,} pictures takes; "
-            f"{enough_budget(config, n, facts.device)}{fewer}"
+            f"--budget of {duration(budget)} is less than one epoch of {n:,} pictures takes; to "
+            f"learn something, {enough_budget(config, n, facts.device)}{fewer}"
         )
     epochs = int(min(LONGEST, 1 + USED * (budget - least) / epoch))
     reason = f"fit into {duration(budget)} at roughly {duration(epoch)} an epoch"

@@ -32,6 +32,7 @@ __all__ = [
     "Pixels",
     "decode",
     "picture_size",
+    "pixels_of",
     "shrink",
     "sniff",
     "with_channels",
@@ -149,17 +150,23 @@ def _read(file: File, pixel_format: PixelFormat, short_side: int | None) -> Pixe
         if channels != 1 and ((pages := _grey_pages(image)) == channels or channels != 3):
             bands = _to_eight_bits(_stacked_pages(image, pages), pixel_format.white)
             return with_channels(bands, channels)
-        turned = image.getexif().get(ORIENTATION, 1) != 1
-        upright = ImageOps.exif_transpose(image) if turned else image
-        if upright.mode in ("F", *_DEEP_MODES):
-            grey = _to_eight_bits(np.asarray(upright), pixel_format.white)
-            return with_channels(grey[:, :, None], channels)
-        if upright.has_transparency_data:
-            upright = upright.convert("RGBA")
-            paper = Image.new("RGBA", upright.size, "white")
-            upright = Image.alpha_composite(paper, upright)
-        wanted = "L" if channels == 1 else "RGB"
-        return as_array(upright if upright.mode == wanted else upright.convert(wanted))
+        return pixels_of(image, pixel_format)
+
+
+def pixels_of(image: Image.Image, pixel_format: PixelFormat) -> Pixels:
+    """An opened picture as `decode` gives its file, at full size."""
+    channels = pixel_format.channels
+    turned = image.getexif().get(ORIENTATION, 1) != 1
+    upright = ImageOps.exif_transpose(image) if turned else image
+    if upright.mode in ("F", *_DEEP_MODES):
+        grey = _to_eight_bits(np.asarray(upright), pixel_format.white)
+        return with_channels(grey[:, :, None], channels)
+    if upright.has_transparency_data:
+        upright = upright.convert("RGBA")
+        paper = Image.new("RGBA", upright.size, "white")
+        upright = Image.alpha_composite(paper, upright)
+    wanted = "L" if channels == 1 else "RGB"
+    return as_array(upright if upright.mode == wanted else upright.convert(wanted))
 
 
 def _stacked_pages(image: Image.Image, pages: int) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 
 from wessl.config import EncoderConfig
 from wessl.data.cache import Batch, PictureCache
-from wessl.data.decode import PixelFormat, decode, with_channels
+from wessl.data.decode import PixelFormat, decode, pixels_of, with_channels
 from wessl.data.views import centre_crop
 from wessl.errors import UserError
 from wessl.evaluate.passes import EncoderPass, Progress
@@ -62,8 +62,8 @@ class TrainedEncoder(nn.Module):
     ) -> Tensor:
         """Features ``(n, dim)`` of a list of paths, PIL images, or uint8 arrays ``(h, w[, ch])``.
 
-        A uint8 tensor is ``(n, h, w, ch)``; a float tensor ``(n, ch, h, w)`` is taken as already
-        prepared.
+        An opened picture is taken as its file would be: turned upright, laid on white. A uint8
+        tensor is ``(n, h, w, ch)``; a float tensor ``(n, ch, h, w)`` is taken as already prepared.
         """
         if isinstance(images, (str, Path, Image.Image)):
             images = [images]
@@ -84,6 +84,8 @@ class TrainedEncoder(nn.Module):
         channels = self.description["channels"]
         if isinstance(picture, (str, Path)):
             return decode(str(picture), PixelFormat(channels))
+        if isinstance(picture, Image.Image) and channels in (1, 3):
+            return pixels_of(picture, PixelFormat(channels))
         array = picture.cpu().numpy() if isinstance(picture, Tensor) else np.asarray(picture)
         if array.dtype != np.uint8 or array.ndim not in (2, 3):
             found = f"{array.dtype} {array.shape}"

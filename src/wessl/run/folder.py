@@ -56,6 +56,8 @@ class Run:
         run = cls(path)
         with run._writable():
             run.checkpoints.mkdir(parents=True, exist_ok=True)
+            # Of a run that was stopped before its first checkpoint, perhaps of other settings.
+            (run.path / "metrics.jsonl").unlink(missing_ok=True)
             write_json(run.path / "config.json", header)
         return run
 

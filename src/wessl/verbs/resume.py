@@ -55,12 +55,14 @@ def begun_with(old: State) -> str:
     return f"\nThe run was begun with:\n  {shlex.join([*program, *words])}"
 
 
-def refuse_changes(old: State, new: Config, out: str | Path) -> None:
+def refuse_changes(old: State, new: Config, out: str | Path, budget: str | None = None) -> None:
     """``old`` may come from a version that did not know all of today's settings."""
     known = to_dict(from_dict(Config, old["config"]))
     changed = [d for d in differences(known, to_dict(new)) if d[0] != "recipe"]
     if changed:
         lines = "\n".join(f"  {name}: {a!r} in the run, {b!r} asked for" for name, a, b in changed)
+        if (began := old.get("request", {}).get("budget")) != budget:
+            lines = f"  --budget: {began} in the run, {budget} asked for, and with it\n{lines}"
         raise UserError(
             f"{out} was begun with other settings:\n{lines}\n"
             f"Ask for the old values to resume it, or choose a new --out{begun_with(old)}"

@@ -105,9 +105,11 @@ def find_state(
     if not run.exists:
         return False, None
     held.enter_context(run.locked())
-    # Without a whole checkpoint the folder may begin anew.
     state = run.load_checkpoint(device, console.say)
     resume.refuse_to_overwrite(run, state)
+    if state is None:
+        run.read_config()  # says so if it is damaged, or nobody's
+        console.say(f"{run.path} was begun, but stopped before its first checkpoint: begun anew")
     return True, state
 
 
@@ -128,7 +130,7 @@ def settle(
     else:
         facts = from_dict(DataFacts, old["facts"]) if old.get("facts") else None
         planned = plan.choose(request, source, device, change, facts)
-        resume.refuse_changes(old, planned.config, out)
+        resume.refuse_changes(old, planned.config, out, request["budget"])
     resume.refuse_other_init(old, options.init, out)
     resume.refuse_other_jpeg(old, options.jpeg, out)
     return planned
