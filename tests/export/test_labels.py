@@ -1,5 +1,7 @@
 """Tables of labels as people write them, and every way in which they go wrong."""
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -37,7 +39,7 @@ def table(tmp_path, text, name="labels.csv"):
         "./a/0.png, cat\nphotos/b/2.png, dog",  # the second seen from the table
         "ROOT/photos/a/0.png,cat\nphotos/../photos/b/2.png,dog",
         "a/0.png,cat\n2.png,dog",  # a file name that occurs once
-        "a/0.png,cat\nsomewhere/else/2.png,dog",
+        "a/0.png,cat\n./2.png,dog",
     ],
 )
 def test_a_table_may_be_written_in_many_ways(data, tmp_path, text):
@@ -55,6 +57,29 @@ def test_a_labelled_picture_may_lie_elsewhere(data, tmp_path):
     assert "line 3" in found.notes[0]
     assert "is there already" in found.notes[0]
     check_readable(found, data, 256)
+
+
+def test_the_end_of_a_path_is_enough_where_it_is_the_end_of_one_alone(data, tmp_path):
+    home = tmp_path / "lists"
+    home.mkdir()
+    found = read_labels(table(home, "photos/a/0.png,cat\nphotos/b/2.png,dog\n"), data)
+    assert found.inside == {0: "cat", 3: "dog"}
+    above = open_source(tmp_path, 1)  # elsewhere/9, photos/a/0, photos/a/1, photos/b/0, photos/b/2
+    found = read_labels(table(home, "a/0.png,cat\nb/0.png,dog\n"), above)
+    assert found.inside == {1: "cat", 3: "dog"}
+    shutil.copytree(tmp_path / "photos" / "a", tmp_path / "more" / "a")
+    with pytest.raises(UserError, match=r"a/0\.png may be any of 2 pictures \(more/a/0\.png, ph"):
+        read_labels(table(home, "a/0.png,cat\nb/0.png,dog\n"), open_source(tmp_path, 1))
+
+
+def test_pictures_of_an_array_are_known_by_the_file_and_their_number(tmp_path):
+    np.savez(tmp_path / "cells.npz", images=np.zeros((4, 8, 8), np.uint8))
+    data = open_source(tmp_path / "cells.npz")
+    (tmp_path / "lists").mkdir()
+    for text in ("cells.npz[0],x\n../cells.npz[3],y", f"../cells.npz[0],x\n{data.name(3)},y"):
+        assert read_labels(table(tmp_path / "lists", text), data).inside == {0: "x", 3: "y"}
+    with pytest.raises(UserError, match=r"other/cells\.npz\[3\] is no picture"):
+        read_labels(table(tmp_path, "cells.npz[0],x\nother/cells.npz[3],y"), data)
 
 
 def test_class_folders_and_other_data_with_labels_do_too(data, tmp_path):
@@ -78,6 +103,11 @@ def test_class_folders_and_other_data_with_labels_do_too(data, tmp_path):
         ("a/0.png,cat\na/nix.png,dog", r"a/nix\.png is no .*, nor a file beside the table$"),
         ("a/0.png,cat\nx,dog\ny,dog\nz,dog", r"line 2: x is no .* 2 more .* line 4"),
         ("a/0.png,cat\n0.png,dog", r"line 2: 0\.png may be any of 2 pictures \(a/0\.png, b/0"),
+        ("a/0.png,cat\na/2.png,dog", r"line 2: a/2\.png is no .*; did you mean b/2\.png\?$"),
+        ("a/0.png,cat\nbb/0.png,dog", r"line 2: bb/0\.png is no .*; did you mean b/0\.png\?$"),
+        ("a/0.png,cat\n/photos/b/2.png,dog", r"line 2: /photos/b/2\.png is no picture"),
+        ("a/0.png,cat\n../b/2.png,dog", r"line 2: \.\./b/2\.png is no picture"),
+        ("a/0.png,cat\nhotos/b/2.png,dog", r"line 2: hotos/b/2\.png is no picture"),
         ("a/0.png,cat\na/1.png,dog\n./a/0.png,dog", "line 3: .* 'dog' here and 'cat' in .* line 1"),
         ("a/0.png,cat\na/1.png,cat", "only one class, 'cat'"),
         ("a/0.png,cat\na/1.png,", r"line 2: no label for a/1\.png"),

@@ -58,8 +58,9 @@ def row(step, steps=100, **changes):
     )
 
 
-def probe(step, accuracy, steps=100):
-    return dict(step=step, epoch=10 * step / steps, probe={"knn": accuracy})
+def probe(step, accuracy, steps=100, pictures=None):
+    found = {"knn": accuracy} | ({} if pictures is None else {"pictures": pictures})
+    return dict(step=step, epoch=10 * step / steps, probe=found)
 
 
 def make_run(path, rows=None, log=(), results=None, finished=True, **changes):

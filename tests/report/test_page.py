@@ -58,6 +58,34 @@ def test_a_run_is_told_in_words(tmp_path):
     assert "The heads differ." in text
 
 
+@pytest.mark.parametrize(
+    ("right", "pictures", "words"),
+    [
+        ((22, 25), 48, "stayed within chance, 45.8 % after 1 epoch and 52.1 % after 10 epochs"),
+        ((22, 40), 48, "rose from 45.8 % after 1 epoch to 83.3 % after 10 epochs"),
+        ((1042, 916), 2000, "fell from 52.1 % after 1 epoch to 45.8 % after 10 epochs"),
+        ((0, 1), 1, "stayed within chance, 0.0 % after 1 epoch and 100.0 % after 10 epochs"),
+    ],
+)
+def test_accuracy_rose_or_fell_only_beyond_chance(tmp_path, right, pictures, words):
+    shares = [n / pictures for n in right]
+    probes = [runs.probe(at, a, pictures=pictures) for at, a in zip((10, 100), shares, strict=True)]
+    text = report(runs.make_run(tmp_path / "run", [runs.row(10), *probes, runs.row(100)])).text
+    of = f"of {pictures:,} picture" + "s" * (pictures > 1)
+    assert f"k-NN accuracy {of} {words}." in text
+    assert f"k-NN while training {of}" in text
+
+
+def test_runs_whose_probes_differ_by_chance_are_said_to(tmp_path):
+    paths = [
+        runs.make_run(tmp_path / name, [runs.row(100), runs.probe(100, n / 48, pictures=48)])
+        for name, n in (("one", 22), ("two", 26), ("three", 6))
+    ]
+    words = "k-NN accuracy of 48 pictures at the end is highest for two, 54.2 %: "
+    assert words + "8.3 points more than for one, within chance." in report(*paths[:2]).text
+    assert words + "41.7 points more than for three." in report(*paths[1:]).text
+
+
 def test_every_tag_closes_and_nothing_points_outside(tmp_path):
     found = report(runs.make_run(tmp_path / "run", results=runs.everything()))
     assert found.inside == []

@@ -242,3 +242,33 @@ def test_an_output_that_cannot_be_written_is_told_and_the_old_one_stays(run, fol
     assert "out.csv: cannot be written" in done.stderr
     assert (tmp_path / "out.csv").read_text() == before
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("data", "labels", "out", "said"),
+    [
+        ("photos", "labels.csv", "labels.csv", "-o labels.csv is --labels itself"),
+        ("photos", "labels.csv", "photos/../labels.csv", "is --labels itself"),
+        ("photos", "link.csv", "labels.csv", "is --labels itself"),
+        ("photos", "labels.csv", "link.csv", "is --labels itself"),
+        ("list.csv", "labels.csv", "list.csv", "-o list.csv is DATA itself"),
+        ("photos", "labels.csv", "picture.csv", "-o picture.csv is a picture"),
+        ("photos", "elsewhere.csv", "odd.csv", "-o odd.csv is a picture"),
+    ],
+)
+def test_what_is_read_is_never_written_over(
+    run, folder, tmp_path, monkeypatch, capsys, data, labels, out, said
+):
+    monkeypatch.chdir(tmp_path)
+    lines = table(tmp_path, 2).read_text()
+    (tmp_path / "link.csv").symlink_to("labels.csv")
+    (tmp_path / "picture.csv").symlink_to("photos/007.png")
+    (tmp_path / "odd.csv").write_bytes((folder / "003.png").read_bytes())
+    (tmp_path / "elsewhere.csv").write_text(lines + "odd.csv,d3\n")
+    (tmp_path / "list.csv").write_text("".join(f"photos/{i:03d}.png\n" for i in range(40)))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    words = ["--labels", labels, "-o", out, "--device", "cpu"]
+    code, _, err = command(capsys, run.path, data, *words)
+    assert code == 2
+    assert said in " ".join(err.split())
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before

@@ -187,3 +187,73 @@ def test_grey_pictures_for_an_encoder_of_colour_are_told_of(tmp_path, capsys):
     code, _, err = command(capsys, tmp_path / "vit.pth", DIGITS, *words)
     assert code == 0
     assert "are grey and the encoder was trained on colour" in err
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("data", "out", "said"),
+    [
+        ("cells.npz", "cells.npz", "-o cells.npz is DATA itself"),
+        ("cells.npz", "./pictures/../cells.npz", "is DATA itself"),
+        ("link.npz", "cells.npz", "is DATA itself"),
+        ("cells.npz", "link.npz", "is DATA itself"),
+        ("hard.npz", "cells.npz", "is DATA itself"),
+        ("file://HERE/cells.npz", "cells.npz", "is DATA itself"),
+        ("x.npy.names.txt", "x.npy", "write over or remove x.npy.names.txt, which is DATA"),
+        ("x.npz.skipped.txt", "x.npz", "write over or remove x.npz.skipped.txt, which is DATA"),
+        ("y.npz.parts", "y.npz", "write over or remove y.npz.parts, which is DATA"),
+        ("pictures", "y.npz", "y.npz.parts/0.png, which is a picture"),
+        ("pictures", "picture.npz", "-o picture.npz is a picture"),
+        ("list.txt", "odd.npy", "-o odd.npy is a picture"),
+    ],
+)
+def test_what_is_read_is_never_written_over(run, tmp_path, monkeypatch, capsys, data, out, said):
+    monkeypatch.chdir(tmp_path)
+    folder = photographs(tmp_path / "pictures", 4)
+    np.savez("cells.npz", images=np.zeros((4, 8, 8), np.uint8), labels=np.arange(4))
+    os.symlink("cells.npz", "link.npz")
+    os.link("cells.npz", "hard.npz")
+    for name in ("x.npy.names.txt", "x.npz.skipped.txt", "list.txt"):
+        (tmp_path / name).write_text("pictures/cat/0.png\nodd.npy\n")
+    shutil.copy(folder / "cat" / "2.png", "odd.npy")  # a list names files of any ending
+    os.symlink("pictures/dog/1.png", "picture.npz")
+    os.mkdir("y.npz.parts")
+    shutil.copy(folder / "cat" / "0.png", "y.npz.parts/0.png")
+    os.symlink("../y.npz.parts/0.png", "pictures/linked.png")
+    before = contents(tmp_path)
+    words = [data.replace("HERE", str(tmp_path)), "-o", out, "--device", "cpu"]
+    code, _, err = command(capsys, run.path, *words)
+    assert code == 2
+    assert said in " ".join(err.split())
+    assert contents(tmp_path) == before
+
+
+def test_weights_are_never_written_over(run, tmp_path):
+    torch.manual_seed(0)
+    weights = tmp_path / "vit.npz"
+    torch.save(
+        wessl.ViT(dim=64, depth=1, heads=1, patch_size=4, image_size=8).state_dict(), weights
+    )
+    os.symlink(run.path / "encoder.safetensors", tmp_path / "linked.npz")
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match="is RUN itself"):
+        wessl.embed(weights, DIGITS, weights, device="cpu")
+    with pytest.raises(UserError, match="is the encoder's weights file itself"):
+        wessl.embed(run, DIGITS, tmp_path / "linked.npz", device="cpu")
+    assert contents(tmp_path) == before
+
+
+def test_an_earlier_output_is_written_over_and_its_duplicates_are_said_to_go(run, tmp_path, capsys):
+    folder, out = photographs(tmp_path / "pictures", 4), tmp_path / "pictures" / "x.npz"
+    listed = tmp_path / "pictures" / "x.npz.duplicates.csv"
+    words = [run.path, folder, "-o", out, "--device", "cpu"]
+    assert "removed" not in command(capsys, *words, "--duplicates")[2]
+    assert listed.exists()
+    code, _, err = command(capsys, *words)
+    assert code == 0
+    assert err.count(f"{listed} is removed: it told of an earlier call's features") == 1
+    assert not listed.exists()
+    assert "removed" not in command(capsys, *words)[2]

@@ -122,6 +122,21 @@ def test_other_protocols_are_added_and_other_weights_replace_all(run):
     assert results_of(run)["columns"] == ["2-shot"]
 
 
+def test_class_by_class_stays_of_the_few_shot_protocol_with_the_most_labels(run):
+    def of(*protocols):
+        wessl.evaluate(run, TRAIN, TEST, protocols, **QUICK)
+        return results_of(run)["per_class"]
+
+    five = of("5-shot")
+    assert five["protocol"] == "5-shot"
+    assert of("1-shot") == of("1%") == of("k-NN") == five
+    assert of("10-shot")["protocol"] == "10-shot"
+    assert of("2-shot", "5-shot")["protocol"] == "10-shot"
+    weights = load_file(run.path / "encoder.safetensors")
+    save_file({k: 1.5 * v for k, v in weights.items()}, run.path / "encoder.safetensors")
+    assert of("1-shot")["protocol"] == "1-shot"
+
+
 def test_a_damaged_result_is_written_anew(run):
     wessl.evaluate(run, TRAIN, TEST, ["k-NN"], **QUICK)
     (path,) = run.results.glob("evaluation-*.json")

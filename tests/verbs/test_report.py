@@ -30,6 +30,7 @@ def test_a_trained_run_gets_its_page(run):
     text = path.read_text()
     assert path == run.path / "report.html"
     assert "1,297 grey pictures" in text
+    assert "k-NN accuracy of 259 pictures is " in text  # of a fifth of them
     assert text.count('class="chart"') == 7  # six of the training, one of the heads
     assert text.count('class="query"') == 12
     assert len(text) < 3_000_000

@@ -39,10 +39,10 @@ class NvJpeg:
 
     def __init__(self, device: str | torch.device = "cuda"):
         device = torch.device(device)
+        if not torch.cuda.is_available():
+            raise UserError("--jpeg gpu: no GPU was found; leave --jpeg out")
         if device.type != "cuda":
             raise UserError(f"--jpeg gpu: {device} is no GPU; use --device cuda, or --jpeg cpu")
-        if not torch.cuda.is_available():
-            raise UserError("--jpeg gpu: this torch sees no GPU; use --jpeg cpu")
         try:
             from torchvision.io import ImageReadMode, decode_jpeg
         except ImportError as error:

@@ -40,9 +40,8 @@ class Console:
             self.say(row["message"], log=False)
         elif "probe" in row:
             self.probe = row["probe"].get("knn")
-            numbers = "  ".join(
-                f"{_NAMES.get(k, k)} {100 * v:.1f} %" for k, v in row["probe"].items()
-            )
+            shares = {k: v for k, v in row["probe"].items() if k != "pictures"}
+            numbers = "  ".join(f"{_NAMES.get(k, k)} {100 * v:.1f} %" for k, v in shares.items())
             self.say(f"step {row['step']}  epoch {row['epoch']:.1f}  {numbers}")
         else:
             last = row["step"] == row["steps"]  # whose own probe is still to come

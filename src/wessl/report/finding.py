@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from wessl.report.collect import collect
 from wessl.report.markup import finite, percent, signed
 from wessl.report.measured import Measured, Row, paired_error
+from wessl.report.probed import by_chance, knn_points, knn_words, of_pictures
 from wessl.report.seeds import Method, gain, methods
 from wessl.report.story import Story, part
 from wessl.report.words import count
@@ -33,31 +34,6 @@ def progress_words(story: Story) -> str:
     if done and done[0] < done[1]:
         return f"Unfinished: {100 * done[0] / done[1]:.0f} % of the steps are done."
     return ""
-
-
-def knn_words(story: Story) -> str:
-    known = knn_points(story)
-    if not known:
-        return ""
-    if len(known) == 1:
-        return f"k-NN accuracy is {percent(known[0][1])} after {known[0][0]:.3g} epochs."
-    (early, first), (late, last) = known[0], known[-1]
-    verb = "rose" if last > first else "fell"
-    if abs(last - first) < 0.002:
-        return f"k-NN accuracy stayed at {percent(last)}, from {early:.3g} to {late:.3g} epochs."
-    return (
-        f"k-NN accuracy {verb} from {percent(first)} after {count_epochs(early)} "
-        f"to {percent(last)} after {count_epochs(late)}."
-    )
-
-
-def count_epochs(epochs: float) -> str:
-    return f"{epochs:.3g} epoch{'s' * (epochs != 1)}"
-
-
-def knn_points(story: Story) -> list[tuple[float, float]]:
-    points = [(finite(row.get("epoch")), finite(row["probe"].get("knn"))) for row in story.probes]
-    return [(x, y) for x, y in points if x is not None and y is not None]
 
 
 def loss_words(story: Story, tested: bool) -> str:
@@ -117,11 +93,14 @@ def compared_words(stories: Sequence[Story]) -> str:
             also = [measured.too_good] if measured.too_good else []
             also += [f"all are {one}" for one in guessing_words(measured)]
             return words + "".join(f" {one[0].upper()}{one[1:]}." for one in also) + warning
-    ends = [(points[-1][1], s.name) for s in stories if (points := knn_points(s))]
+    ends = [(points[-1], s.name) for s in stories if (points := knn_points(s))]
     learnt = {part(story.header, "data").get("digest") for story in stories}
     if len(ends) == len(stories) and len(learnt) == 1:
-        (best, name), (second, other) = sorted(ends, key=lambda end: -end[0])[:2]
-        return f"k-NN accuracy at the end is {gap(name, best, other, second)}.{warning}"
+        (best, name), (second, other) = sorted(ends, key=lambda end: -end[0].accuracy)[:2]
+        words = gap(name, best.accuracy, other, second.accuracy)
+        unsure = ", within chance" if by_chance(best, second) else ""
+        of = of_pictures(best) if best.pictures == second.pictures else ""
+        return f"k-NN accuracy{of} at the end is {words}{unsure}.{warning}"
     return f"{len(stories)} runs side by side; not all were measured alike.{warning}"
 
 

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from wessl.report.collect import collect
 from wessl.report.curves import training
-from wessl.report.finding import finding_words, knn_points
+from wessl.report.finding import finding_words
 from wessl.report.galleries import attention, neighbours
 from wessl.report.heads import heads
 from wessl.report.markup import Markup, finite, join, number, percent, tag
+from wessl.report.probed import knn_points, of_pictures
 from wessl.report.record import differing, health, made
 from wessl.report.repeats import groups, method_names
 from wessl.report.scores import accuracy
@@ -117,8 +118,8 @@ def key_figures(stories: Sequence[Story]) -> Markup | None:
             (f"{measured.main} accuracy{where}", percent(row.accuracy(measured.main)))
             for row in measured.runs
         ]
-    for _, last in knn_points(story)[-1:]:
-        figures.append(("k-NN while training", percent(last)))
+    for last in knn_points(story)[-1:]:
+        figures.append((f"k-NN while training{of_pictures(last)}", percent(last.accuracy)))
     if story.rows:
         row = story.rows[-1]
         figures += [

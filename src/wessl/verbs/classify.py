@@ -19,6 +19,7 @@ from wessl.export.embed import Embedded, embed_into, key_of
 from wessl.export.files import writable, write_csv
 from wessl.export.labels import Labels, check_readable, read_labels
 from wessl.export.out import check_out
+from wessl.export.overwrite import Overwritten
 from wessl.export.stream import Look
 from wessl.export.worth import Rows, margins, typical, undecided
 from wessl.run import Run
@@ -77,8 +78,14 @@ def classify(
         print(found.summary)
     """
     path = None if out is None else Path(out).expanduser()
+    home = run.path if isinstance(run, Run) else Path(run)
+    over = None
     if path is not None:
         check_out(path, (".csv",))
+        over = Overwritten(path)
+        over.refuse("--labels", labels)
+        over.refuse("DATA", data)
+        over.refuse_encoder(home)
     if suggest < 0:
         raise UserError(f"--suggest must be 0 or more, not {suggest}")
     say = teller(quiet)
@@ -90,12 +97,11 @@ def classify(
     if len(given.inside) == len(source):
         raise UserError(f"every picture of {data} is labelled; there is none to guess")
     check_readable(given, source, look.side)
-    home = run.path if isinstance(run, Run) else Path(run)
-    found, *others = [
-        _features(home, look, one, workers, cache, quiet)
-        for one in (source, given.elsewhere)
-        if one is not None
-    ]
+    sources = [one for one in (source, given.elsewhere) if one is not None]
+    if over is not None:
+        for one in sources:
+            over.refuse_pictures(one)
+    found, *others = [_features(home, look, one, workers, cache, quiet) for one in sources]
     names = sorted(given.counts)
     labelled = torch.cat(
         [_labelled(found, given.inside), *(_labelled(o, given.outside) for o in others)]

@@ -16,6 +16,7 @@ from wessl.export.duplicates import Pairs, near_duplicates
 from wessl.export.embed import PART, Embedded, embed_into
 from wessl.export.files import Near, beside, writable, write_csv, write_features
 from wessl.export.out import check_out
+from wessl.export.overwrite import Overwritten
 from wessl.export.stream import Look
 from wessl.run import Run
 from wessl.verbs.encoder_in import open_data, open_encoder, teller
@@ -68,11 +69,15 @@ def embed(
     path = Path(out).expanduser()
     check_out(path)
     check_numbers(neighbours, duplicates, batch_size, part, workers)
+    over = Overwritten(path, _beside(path, neighbours))
+    over.refuse("DATA", data)
+    over.refuse_encoder(run.path if isinstance(run, Run) else Path(run))
     say = teller(quiet)
     encoder = open_encoder(run, device, say)
     look = Look(encoder, reading, "float16" if half else "float32", batch_size)
     look.check()
     source = open_data(data, encoder, cache, say)
+    over.refuse_pictures(source)
     parts = beside(path, "parts")
     kept = f"; finished parts stay in {parts}: free some space, and the same command goes on"
     with writable(f"-o {path}", kept):
@@ -85,11 +90,12 @@ def embed(
         )
         files = write_features(path, found, near)
         listed = beside(path, "duplicates.csv")
-        if pairs is None:
-            listed.unlink(missing_ok=True)  # of other features
-        else:
+        if pairs is not None:
             files.append(listed)
             _write_pairs(listed, pairs, found)
+        elif listed.exists():
+            listed.unlink()
+            say(f"{listed} is removed: it told of an earlier call's features; see --duplicates")
     told = Written(
         path, tuple(files), len(found), look.width, tuple(found.skipped),
         None if pairs is None else len(pairs.first),
@@ -98,6 +104,14 @@ def embed(
     del found, features  # they are mapped from the folder that goes now
     shutil.rmtree(parts)
     return told
+
+
+def _beside(path: Path, neighbours: int) -> list[Path]:
+    """All that is written, or removed where it is of an earlier call, but for the file itself."""
+    names = ["parts", "skipped.txt", "duplicates.csv"]
+    if path.suffix.lower() == ".npy":
+        names += ["names.txt", "neighbours.npz"] if neighbours else ["names.txt"]
+    return [beside(path, name) for name in names]
 
 
 def close_by(found: Embedded, device: torch.device) -> Tensor:

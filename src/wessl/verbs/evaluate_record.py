@@ -112,6 +112,7 @@ def _merged(record: Record, before: Record) -> Record:
     if old.get(own["name"], {}).get("weights") != own["weights"]:
         return record
     rows = [_joined(row, old.pop(row["name"], {}), own["results"]) for row in record["rows"]]
+    table = rows[0]["results"]
     rows += [_joined(row | dict(results={}), row, own["results"]) for row in old.values()]
     rows = [row for row in rows if row["results"]]
     there = dict.fromkeys([*before.get("columns", ()), *record["columns"]])
@@ -119,9 +120,18 @@ def _merged(record: Record, before: Record) -> Record:
     merged = record | dict(rows=rows, columns=columns)
     merged["differences"] = _differences(record, before, rows)
     was, now = before.get("per_class"), record["per_class"]
-    if was and (now is None or (was.get("few_labels") and not now["few_labels"])):
+    if not was or was["protocol"] not in table:
+        return merged
+    if now is None or _labels(was, table) > _labels(now, table):
         merged["per_class"] = was
     return merged
+
+
+def _labels(per_class: Record, results: Record) -> int:
+    """How many a few-shot protocol has; 0 for one of all labels, which any of few goes before."""
+    if not per_class.get("few_labels"):
+        return 0
+    return max(results[per_class["protocol"]]["protocol"].get("labelled_pictures", [1]))
 
 
 def _joined(row: Record, old: Record, fresh: Record) -> Record:

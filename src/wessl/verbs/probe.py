@@ -70,7 +70,7 @@ def make_probe(
         accuracy = knn_accuracy(
             features[fifth:], known[fifth:], features[:fifth], known[:fifth], k=(20,)
         )
-        return {"knn": float(accuracy[20])}
+        return {"knn": float(accuracy[20]), "pictures": fifth}
 
     return probe
 
