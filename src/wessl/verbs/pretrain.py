@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from wessl import plan
+from wessl.commands.budget import seconds
 from wessl.commands.pretrain import Asked
 from wessl.config import Config, Options
 from wessl.data.pictures import Decode, Pictures
@@ -24,6 +25,7 @@ from wessl.settings import from_dict, override
 from wessl.track.report import tracked
 from wessl.verbs import checks, launch, launched, resume
 from wessl.verbs.begin import build_trainer, decode_pictures, say_pictures, say_resumed
+from wessl.verbs.budget_watch import watched
 from wessl.verbs.header import describe_data, describe_run
 from wessl.verbs.launch_checks import refuse_in_vain
 from wessl.verbs.probe import make_probe, open_probe, probe_source
@@ -130,7 +132,9 @@ def pretrain_with(
                 console.doing("compiling the step: a minute or two")
             tracking = tracked(console, options.track, run, header, trainer.step, console.say)
             drawn = trainer.step == trainer.steps and resume.is_drawn(run)
+            budget = seconds(request["budget"]) if state is None else None
             with tracking as report:
+                report = watched(report, budget, console.say)
                 train(trainer, run, report, probe, lambda: describe, console.tick)
         if team.first and not drawn:
             from wessl.verbs.illustrate import after_training  # drawing takes a second to import
