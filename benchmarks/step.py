@@ -21,11 +21,11 @@ from torch import Tensor
 
 from wessl.bench.pictures import pictures
 from wessl.bench.steps import Subject, batch_shape, build_trainer
-from wessl.bench.turns import wait_for
 from wessl.bench.views import without_kernels
 from wessl.config import Config, EncoderConfig, HeadsConfig, LossConfig, OptimConfig, Options
 from wessl.encoder import kernels
 from wessl.pretrain import trainer as training
+from wessl.pretrain.loop import wait_for
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from wessl.config import Config
 from wessl.errors import UserError
 from wessl.settings import differences, from_dict, override, to_dict
 
+START = max(auto.START_SECONDS.values())
 STARRED = [family for family in recipes.FAMILIES if "star" in family]
 SETTINGS = st.builds(
     DataFacts,
@@ -94,7 +95,7 @@ def seconds_per_epoch(name, given_facts):
 
 @given(st.sampled_from(STARRED), SETTINGS, st.floats(1.2, 1e4))
 def test_a_budget_is_kept(name, given_facts, wanted):
-    budget = 60 + wanted * seconds_per_epoch(name, given_facts)
+    budget = START + wanted * seconds_per_epoch(name, given_facts)
     config, _ = auto.small(name, given_facts, budget)
     assert 1 <= config.optim.epochs <= 800
     assert config.optim.epochs * seconds_per_epoch(name, given_facts) <= budget
@@ -266,7 +267,7 @@ def test_more_time_never_means_fewer_epochs(name, given_facts):
         return auto.small(name, given_facts, budget)[0].optim.epochs
 
     whole = seconds_per_epoch(name, given_facts)
-    budgets = [100 + 2 * whole, 100 + 20 * whole, 100 + 2000 * whole, math.inf]
+    budgets = [*(START + 40 + n * whole for n in (2, 20, 2000)), math.inf]
     found = [epochs(budget) for budget in budgets]
     assert found == sorted(found)
     assert found[-1] == 800

@@ -172,8 +172,8 @@ class Options:
     """Decode all pictures once, into the cache, or again whenever one is wanted (stream), which is
     slower and takes no disk; auto: once, if the disk has room for it. The result is the same."""
     jpeg: Literal["cpu", "gpu"] = "cpu"
-    """Who decodes JPEGs; gpu: nvJPEG, through torchvision. Its pixels differ by less than a level
-    on average, so that a run must go on as it was begun."""
+    """Who decodes JPEGs; gpu: nvJPEG, through torchvision. Its pixels differ a little, so that a
+    run must go on as it was begun."""
     workers: int | None = None
     """Processes that decode pictures; default: one a core."""
     cache: str | None = None
@@ -181,8 +181,8 @@ class Options:
     max_bad: float = 0.05
     """Pictures that may fail to decode before the run stops: a share, or above 1 a number."""
     save_every: float | None = None
-    """Seconds between checkpoints; default: a tenth of the run, 300 at most, but so far apart that
-    saving costs about 2 % of the time at most."""
+    """Seconds between checkpoints; default: a tenth of the run or 300, whichever is less, but so
+    far apart that saving costs about 2 % of the time."""
     keep: int = 2
     """How many checkpoints are kept."""
     log_every: int | None = None

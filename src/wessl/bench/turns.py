@@ -8,6 +8,8 @@ from typing import TypeVar
 
 import torch
 
+from wessl.pretrain.loop import wait_for
+
 Work = Callable[[], object]
 Name = TypeVar("Name")
 
@@ -69,8 +71,3 @@ def timed(work: Work, device: torch.device) -> float:
     work()
     wait_for(device)
     return time.perf_counter() - start
-
-
-def wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

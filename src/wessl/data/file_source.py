@@ -2,7 +2,7 @@
 
 import os
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,23 @@ from wessl.data.source import EncodedSource, digest, number_labels
 from wessl.errors import UserError
 
 _PARTS = {"train", "training", "test", "testing", "val", "valid", "validation"}
+
+
+def is_parts(names: Iterable[str]) -> bool:
+    """Whether these folders are a data set's parts and not its classes.
+
+    >>> is_parts({"Train", "val"}), is_parts({"test"}), is_parts({"test", "cat"}), is_parts(set())
+    (True, True, False, False)
+    """
+    lower = {name.lower() for name in names}
+    return bool(lower) and lower <= _PARTS
+
+
+def look_at_files(count: int, look: Callable[[range], None]) -> None:
+    """All numbers below `count`, in threads: network file systems answer slowly, not seldom."""
+    blocks = [range(i, min(i + 512, count)) for i in range(0, count, 512)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(look, blocks))
 
 
 class FileSource(EncodedSource):
@@ -60,9 +77,7 @@ class FileSource(EncodedSource):
                 except OSError:  # a listed file that is not there: decoding will name it
                     stats[row] = -1
 
-        blocks = [range(i, min(i + 512, len(stats))) for i in range(0, len(stats), 512)]
-        with ThreadPoolExecutor(8) as threads:  # network file systems answer slowly, not seldom
-            list(threads.map(look, blocks))
+        look_at_files(len(stats), look)
         return stats
 
 
@@ -87,7 +102,7 @@ def open_folder(path: Path, channels: int | None, keep: Path) -> FileSource | No
         return None
     source = FileSource(os.fsdecode(root), os.fsdecode(root), listing.names, channels)
     source.labels, source.classes, source.note = listing.labels, listing.classes, listing.note
-    if source.classes and {name.lower() for name in source.classes} <= _PARTS:
+    if source.classes and is_parts(source.classes):
         parts = " and ".join(f"{name}/" for name in source.classes)
         source.note = (
             f"{path} holds {parts}, parts of a data set and not classes, so it has no labels; "

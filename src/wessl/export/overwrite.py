@@ -2,15 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from wessl.data.file_source import look_at_files
 from wessl.data.file_urls import as_path
 from wessl.data.shards import ShardSource
 from wessl.data.sources import FileSource, Source
 from wessl.errors import UserError
 
-_BLOCK = 512
 Identity = tuple[int, int]
 
 
@@ -56,9 +55,7 @@ class Overwritten:
                     raise UserError(self._said(f"a picture ({file(i)})", self.there[found]))
 
         if self.there:  # or there is nothing to compare with
-            blocks = [range(i, min(i + _BLOCK, count)) for i in range(0, count, _BLOCK)]
-            with ThreadPoolExecutor(8) as threads:  # network file systems answer slowly, not seldom
-                list(threads.map(look, blocks))
+            look_at_files(count, look)
 
     def _said(self, what: str, written: Path) -> str:
         also = "" if written == self.out else f" would also write over or remove {written}, which"

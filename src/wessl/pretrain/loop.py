@@ -106,11 +106,11 @@ def next_or_save(
     """
     try:
         return next(batches)
-    except Failure as failure:
+    except Failure:
         if trainer.team.group is None:
             with contextlib.suppress(RuntimeError):  # of a GPU that was lost: its state is lost too
                 save(trainer, run, report, must=False)
-        raise failure
+        raise
 
 
 def say_skipped(trainer: Trainer, known: int, run: Run, report: Report) -> int:

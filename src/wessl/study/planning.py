@@ -45,7 +45,8 @@ def plan_study(asked: Asked) -> Planned:
     if "linear" in protocols and tested is None:
         raise UserError("--protocols linear needs --test pictures of their own; or linear-fast")
     # Said in full, so that asking for the usual number of draws is not another measurement.
-    settings = Settings(draws=asked.draws or asked.size.draws or usual_draws(_classes(source)))
+    draws = asked.draws or asked.size.draws or usual_draws(_classes(source))
+    settings = Settings(draws=draws)
     digests = digest(source), None if tested is None else digest(tested)
     measured = json.dumps([digests, dataclasses.asdict(settings)], sort_keys=True)
     others = transfer_sets(asked, source.channels)
@@ -61,7 +62,7 @@ def plan_study(asked: Asked) -> Planned:
         settings,
         None
         if kind == "overhead"
-        else what_is_measured(asked, protocols, settings, source, tested, others),
+        else what_is_measured(asked, protocols, draws, source, tested, others),
     )
 
 
@@ -78,7 +79,7 @@ def refuse_useless(asked: Asked) -> None:
 def what_is_measured(
     asked: Asked,
     protocols: tuple[str, ...],
-    settings: Settings,
+    draws: int,
     source: Source,
     tested: Source | None,
     others: list[TransferSet],
@@ -89,7 +90,7 @@ def what_is_measured(
         () if kind == "transfer" else protocols,
         round(HELD_OUT * len(source)) if tested is None else len(tested),
         _classes(source),
-        settings.draws or usual_draws(_classes(source)),
+        draws,
         elsewhere=sum(len(part) for part in parts if part is not None),
         diversity=kind == "diversity" or asked.slim,
     )

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from wessl.auto import duration
+from wessl.pretrain.loop import Report
 
-Report = Callable[[dict[str, Any]], None]
 FAR = 1.5
 """Times its budget, beyond which a run is said to miss it."""
 SOON = 0.1

@@ -10,6 +10,7 @@ import torch
 
 from wessl.commands.evaluate import Evaluate
 from wessl.data.cache import PictureCache, build_cache
+from wessl.data.file_source import is_parts
 from wessl.data.sources import FileSource, Source, open_source
 from wessl.data.split_files import split_draws
 from wessl.data.splits import held_out
@@ -27,7 +28,7 @@ from wessl.pretrain.parallel import Team
 from wessl.report.story import short_names
 from wessl.report.words import count
 from wessl.verbs.encoder_in import other_colours
-from wessl.verbs.evaluate_parts import is_parts, refuse_parts
+from wessl.verbs.evaluate_parts import refuse_parts
 from wessl.weights import say_of
 
 Say = Callable[[str], None]
@@ -63,10 +64,8 @@ def enter(
         role = "run" if own else "also"
         yield Contestant(name, role, encoder, store, device, encoder, quiet, devices, results)
     if asked.baselines and first is not None:
-        nowhere, results = (
-            FeatureStore(None, team.group),
-            ResultStore(home, team.group, asked.again),
-        )
+        nowhere = FeatureStore(None, team.group)
+        results = ResultStore(home, team.group, asked.again)
         yield Contestant("raw pixels", "pixels", None, nowhere, device, first, quiet, None, results)
         random = untrained(first)
         yield Contestant(

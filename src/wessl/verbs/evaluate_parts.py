@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from wessl.data.file_source import is_parts
 from wessl.data.sources import FileSource, Source
 from wessl.errors import UserError
 
@@ -32,12 +33,3 @@ def refuse_parts(source: Source, data: str, flag: str) -> None:
     else:
         advice = f"give {flag} {Path(data) / meant}"
     raise UserError(f"{flag} {data} holds {there}, {kind}; {advice}")
-
-
-def is_parts(names: set[str]) -> bool:
-    """
-    >>> is_parts({"Train", "val"}), is_parts({"test"}), is_parts({"test", "cat"}), is_parts(set())
-    (True, True, False, False)
-    """
-    known = {name for several in PARTS.values() for name in several}
-    return bool(names) and {name.lower() for name in names} <= known
