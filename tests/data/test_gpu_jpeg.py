@@ -3,7 +3,6 @@
 import io
 import sys
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -223,45 +222,6 @@ def test_a_fault_of_ours_is_not_taken_for_a_broken_picture_and_leaves_no_thread_
     with pytest.raises(ZeroDivisionError):
         list(decode_with(PillowJpegs(), faulty, range(N), 16, 3))
     assert set(threading.enumerate()) == before
-
-
-class Counted(FileSource):
-    """Takes its time for every file, and counts how many threads read at once."""
-
-    seconds, inside, most = 0.0, 0, 0
-    lock = threading.Lock()
-
-    def encoded(self, index: int) -> bytes | None:
-        with self.lock:
-            self.inside += 1
-            self.most = max(self.most, self.inside)
-        time.sleep(self.seconds)
-        with self.lock:
-            self.inside -= 1
-        return super().encoded(index)
-
-
-class SlowJpegs(PillowJpegs):
-    def __call__(self, files: list[bytes]) -> list[Tensor]:
-        time.sleep(0.1)
-        return super().__call__(files)
-
-
-def test_one_thread_reads_until_the_decoder_waits_for_files(tmp_path):
-    rng = np.random.default_rng(0)
-    for i in range(8):
-        save(picture(rng, 16, 16), tmp_path / f"{i}.jpg")
-
-    def readers(jpeg: PillowJpegs, seconds: float) -> int:
-        plain = open_source(tmp_path, channels=3)
-        source = Counted(plain.location, plain.root, plain.names, 3)
-        source.seconds = seconds
-        found = [number for number, _ in decode_with(jpeg, source, [*range(8)] * 100, 16, 3)]
-        assert found == [*range(8)] * 100
-        return source.most
-
-    assert readers(SlowJpegs(), 0) == 1
-    assert readers(PillowJpegs(), 0.002) == 3
 
 
 def test_shards_and_subsets_give_their_files_and_other_sources_are_left_to_decode_many(

@@ -6,6 +6,7 @@ The host waits for events of these streams alone, never for a training that runs
 
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import nullcontext
 from itertools import groupby
 from typing import NamedTuple
@@ -77,7 +78,8 @@ class Driver:
         self.stream = torch.cuda.Stream(jpeg.device) if jpeg.device.type == "cuda" else None
         self.held: deque[tuple[list[Tensor | None], torch.cuda.Event]] = deque()
 
-    def decode(self, numbers: list[int], found: list[Read]) -> Lot:
+    def decode(self, numbers: list[int], read: "list[Future[list[Read]]]") -> Lot:
+        found = self._read(read)
         lot = Lot(numbers, found)
         tasks = [Task(row, *one) for row, one in enumerate(found) if isinstance(one, tuple)]
         if tasks:
@@ -89,6 +91,9 @@ class Driver:
                     filled = self._shrunk(part, self._decoded(part), out, filled, lot)
                 self._send_home(out[:filled], lot)
         return lot
+
+    def _read(self, read: "list[Future[list[Read]]]") -> list[Read]:
+        return [one for chunk in read for one in chunk.result()]
 
     def _decoded(self, part: list[Task]) -> list[Tensor | None]:
         """None where the decoder fails; which one it was, it does not say."""

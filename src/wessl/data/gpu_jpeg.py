@@ -1,17 +1,14 @@
 """Many pictures ahead of their reader, their JPEGs decoded and shrunk on a GPU.
 
 Threads read files and their headers, one more drives the GPU. What the GPU does not take is decoded
-where it was read, by Pillow, which also finds the words for what is broken. Threads share Python's
-lock: with one that reads an H200 decodes 6,300 pictures of 500x375 a second, with sixteen 3,200.
+where it was read, by Pillow, which also finds the words for what is broken.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from itertools import islice
-from threading import Semaphore
-from time import perf_counter
 
 from wessl.data.bad_pictures import BadPicture
 from wessl.data.gpu_driver import Driver, Lot, Read
@@ -26,8 +23,6 @@ LOT = 64
 """Pictures that are decoded and copied together."""
 LOTS = 4
 """Lots under way at a time."""
-WAIT = 0.2
-"""Of the time, for files: more is too long, and another thread reads."""
 
 
 def decode_with(
@@ -40,12 +35,13 @@ def decode_with(
 ) -> Decoded:
     """`decode_many`, with JPEGs by `jpeg` if there is one and the source has files in colour.
 
-    `workers` are then the threads that may read, and decode what is no JPEG; only as many do as
-    the GPU needs. Every picture stays as it is, kept or not, but keeps its neighbours' memory too.
+    `workers` are then threads that read, and decode what is no JPEG; None means four, because more
+    only wait for each other. Every picture stays as it is, kept or not, but keeps its neighbours'
+    memory too.
     """
     if jpeg is None or source.channels != 3 or not _has_files(source):
         return decode_many(source, indices, short_side, workers, keep)
-    threads = default_workers() if workers is None else max(1, workers)
+    threads = min(4, default_workers()) if workers is None else max(1, workers)
     return _decode(jpeg, source, indices, short_side, threads)
 
 
@@ -64,7 +60,7 @@ def _decode(
     threads: int,
 ) -> Decoded:
     todo = iter(indices)
-    driver, turns = Driver(source, short_side, jpeg), Turns(threads)
+    driver = Driver(source, short_side, jpeg)
     lots: deque[Future[Lot]] = deque()
     with ExitStack() as end:
         driving = ThreadPoolExecutor(1, "wessl-jpeg")
@@ -72,21 +68,11 @@ def _decode(
         reading = ThreadPoolExecutor(threads, "wessl-read")
         end.callback(reading.shutdown, cancel_futures=True)  # first, so that nobody waits for it
 
-        def read(chunk: list[int]) -> list[Read]:
-            with turns.free:
-                return _read(source, chunk, short_side)
-
-        def drive(numbers: list[int], chunks: list[Future[list[Read]]]) -> Lot:
-            with turns.watched():
-                found = [one for chunk in chunks for one in chunk.result()]
-            return driver.decode(numbers, found)
-
         def ask() -> None:
             if numbers := list(islice(todo, LOT)):
                 chunks = [numbers[i : i + CHUNK] for i in range(0, len(numbers), CHUNK)]
-                lots.append(
-                    driving.submit(drive, numbers, [reading.submit(read, c) for c in chunks])
-                )
+                read = [reading.submit(_read, source, chunk, short_side) for chunk in chunks]
+                lots.append(driving.submit(driver.decode, numbers, read))
 
         for _ in range(LOTS):
             ask()
@@ -94,27 +80,6 @@ def _decode(
             lot = lots.popleft().result()
             ask()
             yield from lot.pictures()
-
-
-class Turns:
-    """How many threads read at a time: one, and one more whenever the GPU waits for files."""
-
-    def __init__(self, most: int):
-        self.free, self.asleep = Semaphore(), most - 1
-        self.lots, self.since = 0, perf_counter()
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Around waiting for a lot's files."""
-        began = perf_counter()
-        yield
-        now = perf_counter()
-        self.lots += 1
-        waited = now - began > WAIT * (now - self.since)
-        if self.lots > LOTS and waited and self.asleep:  # nobody could read ahead for the first
-            self.asleep -= 1
-            self.free.release()
-        self.since = now
 
 
 def _read(source: Source, chunk: list[int], short_side: int | None) -> list[Read]:
