@@ -1,7 +1,7 @@
 """Many pictures ahead of their reader, their JPEGs decoded and shrunk on a GPU.
 
-Threads read files and their headers, one more drives the GPU. What the GPU does not take is decoded
-where it was read, by Pillow, which also finds the words for what is broken.
+A thread reads files and their headers, another drives the GPU. What the GPU does not take is
+decoded where it was read, by Pillow, which also finds the words for what is broken.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from wessl.data.jpeg_file import as_jpeg
 from wessl.data.nvjpeg import BatchDecoder
 from wessl.data.source import Source
 from wessl.data.worker_process import attempt
-from wessl.data.workers import CHUNK, Decoded, decode_many, default_workers
+from wessl.data.workers import CHUNK, Decoded, decode_many
 
 LOT = 64
 """Pictures that are decoded and copied together."""
@@ -35,14 +35,13 @@ def decode_with(
 ) -> Decoded:
     """`decode_many`, with JPEGs by `jpeg` if there is one and the source has files in colour.
 
-    `workers` are then threads that read, and decode what is no JPEG; None means four, because more
-    only wait for each other. Every picture stays as it is, kept or not, but keeps its neighbours'
-    memory too.
+    `workers` are then threads that read, and decode what is no JPEG; None means one: each more
+    takes Python's lock from the thread that drives the GPU, and pays only where files come slowly.
+    Every picture stays as it is, kept or not, but keeps its neighbours' memory too.
     """
     if jpeg is None or source.channels != 3 or not _has_files(source):
         return decode_many(source, indices, short_side, workers, keep)
-    threads = min(4, default_workers()) if workers is None else max(1, workers)
-    return _decode(jpeg, source, indices, short_side, threads)
+    return _decode(jpeg, source, indices, short_side, max(1, workers or 1))
 
 
 def _has_files(source: Source) -> bool:
