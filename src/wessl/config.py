@@ -175,7 +175,7 @@ class Options:
     """Who decodes JPEGs; gpu: nvJPEG, through torchvision. Its pixels differ a little, so that a
     run must go on as it was begun."""
     workers: int | None = None
-    """Processes that decode pictures; default: one a core."""
+    """Processes that decode pictures, one a core; with --jpeg gpu threads that read them, one."""
     cache: str | None = None
     """Folder of the decoded-picture cache; default $WESSL_CACHE or ~/.cache/wessl."""
     max_bad: float = 0.05

@@ -1,7 +1,7 @@
 """JPEGs decoded by the GPU, through torchvision, which is imported only when it is asked for.
 
 nvJPEG rounds as it likes and blows colours up to full size more plainly than Pillow: pixels differ
-by less than a level on average. So nobody gets it unasked, and a cache remembers who decoded it.
+by one or two levels on average. So nobody gets it unasked, and a cache remembers who decoded it.
 """
 
 from functools import cache

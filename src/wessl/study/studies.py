@@ -148,7 +148,7 @@ _ALL = (
     ),
     Study(
         "diversity",
-        "how much four heads differ under unif, prob and ent, against accuracy",
+        "how much heads differ under unif, prob and ent, against accuracy",
         main_tables.diversity,
         "no numbers",
         kind="diversity",
