@@ -166,33 +166,37 @@ def _before_last(vit, x):
 
 def test_drop_path_follows_the_given_draws_and_grows_with_depth():
     vit, x = small(drop_path=0.6).train(), images(3)
-    assert [block.drop_path for block in vit.blocks] == pytest.approx([0, 0.3, 0.6])
     none_dropped = torch.ones(3, 3, 2)
     draws = none_dropped.clone()
     draws[1, 2] = 0.5  # picture 1 loses both branches of the last block
-    torch.testing.assert_close(vit(x, drop=draws)[[0, 2]], vit(x, drop=none_dropped)[[0, 2]])
-    torch.testing.assert_close(vit(x, drop=draws)[1], _scaled(vit, x, none_dropped)[1])
+    draws[2, 1] = 0.3001  # picture 2 just keeps the second
+    torch.testing.assert_close(vit(x, drop=draws)[0], vit(x, drop=none_dropped)[0])
+    torch.testing.assert_close(vit(x, drop=draws)[1], _scaled(vit, x, [1, 1 / 0.7, 0])[1])
+    torch.testing.assert_close(vit(x, drop=draws)[2], _scaled(vit, x, [1, 1 / 0.7, 1 / 0.4])[2])
+    draws[2, 1] = 0.2999
+    torch.testing.assert_close(vit(x, drop=draws)[2], _scaled(vit, x, [1, 0, 1 / 0.4])[2])
     torch.testing.assert_close(vit.cls(x, drop=draws), vit(x, drop=draws)[:, 0])
 
 
-def _scaled(vit, x, draws):
-    """The normed output before the last block: what a picture that loses that block gives."""
+def _scaled(vit, x, scales):
+    """Every block's branches multiplied by its number."""
     x = vit._embed(x, None)
-    for i, block in enumerate(vit.blocks[:-1]):
-        x = block(x, draws[:, i])
+    for block, scale in zip(vit.blocks, scales, strict=True):
+        x = block(x, torch.full((2, len(x)), scale, dtype=x.dtype))
     return vit.norm(x)
 
 
 def test_drop_path_keeps_the_mean_and_is_off_in_evaluation():
     vit, x = small(drop_path=0.5, depth=2), images(1)
     torch.testing.assert_close(vit(x), vit(x))
+    vit.norm = torch.nn.Identity()
     block = vit.train().blocks[1]
     torch.nn.init.zeros_(block.mlp.fc2.weight)
     torch.nn.init.zeros_(block.mlp.fc2.bias)
-    x = torch.randn(1, 2, 24, dtype=torch.float64).expand(10000, -1, -1)
+    before = vit.blocks[0](vit._embed(x, None))
     torch.manual_seed(0)
-    branch = (block(x) - x).mean(0)
-    torch.testing.assert_close(branch, block.attn(block.norm1(x[:1]))[0], rtol=0.05, atol=1e-3)
+    branch = (vit(x.expand(10000, -1, -1, -1)) - before).mean(0)
+    torch.testing.assert_close(branch, block.attn(block.norm1(before))[0], rtol=0.05, atol=1e-3)
 
 
 @pytest.mark.parametrize("channels", [1, 5])

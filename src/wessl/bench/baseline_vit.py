@@ -16,10 +16,11 @@ def cls_token(vit: ViT, images: Tensor, drop: Tensor | None) -> Tensor:
     x = torch.cat([first, x], 1).float()
     for i, block in enumerate(vit.blocks):
         assert isinstance(block, Block)
-        draws = None if drop is None else drop[:, i]
-        x = x + survivors(block, attention(block, block.norm1(x), vit.heads), draws, 0)
+        draws = None if drop is None or not vit.training else drop[:, i]
+        rate = vit.drop_path * i / max(1, vit.depth - 1)
+        x = x + survivors(attention(block, block.norm1(x), vit.heads), draws, 0, rate)
         hidden = F.gelu(block.mlp.fc1(block.norm2(x)))
-        x = x + survivors(block, block.mlp.fc2(hidden), draws, 1)
+        x = x + survivors(block.mlp.fc2(hidden), draws, 1, rate)
     return vit.norm(x)[:, 0]
 
 
@@ -30,12 +31,12 @@ def attention(block: Block, x: Tensor, heads: int) -> Tensor:
     return block.attn.proj(mixed.transpose(1, 2).reshape(b, n, dim))
 
 
-def survivors(block: Block, branch: Tensor, draws: Tensor | None, which: int) -> Tensor:
+def survivors(branch: Tensor, draws: Tensor | None, which: int, rate: float) -> Tensor:
     """Drop-path by the given draws, so that both ways drop the same branches."""
-    if draws is None or not block.training or block.drop_path == 0:
+    if draws is None or rate == 0:
         return branch
-    keep = (draws[:, which] >= block.drop_path).to(branch.dtype)
-    return branch * (keep / (1 - block.drop_path))[:, None, None]
+    keep = (draws[:, which] >= rate).to(branch.dtype)
+    return branch * (keep / (1 - rate))[:, None, None]
 
 
 def positions(vit: ViT, rows: int, columns: int) -> Tensor:

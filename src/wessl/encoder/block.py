@@ -85,75 +85,66 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, dim: int, heads: int, drop_path: float):
+    def __init__(self, dim: int, heads: int):
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=1e-6)
         self.attn = Attention(dim, heads)
         self.norm2 = nn.LayerNorm(dim, eps=1e-6)
         self.mlp = Mlp(dim)
-        self.drop_path = drop_path
 
     def forward(
         self,
         x: Tensor,
-        drop: Tensor | None = None,
+        scale: Tensor | None = None,
         normed: Tensor | None = None,
         segments: Segments | None = None,
     ) -> Tensor:
-        """``drop`` holds this block's uniform draws, ``(b, 2)``: one for each residual branch.
+        """``scale``, ``(2, b)``, multiplies each picture's two residual branches; None is 1.
 
-        With segments it holds the picture's for each token, ``(T, 2)``. ``normed`` is
-        ``norm1(x)``, where that is known already.
+        With segments it is that of each token's picture, ``(2, T)``. ``normed`` is ``norm1(x)``,
+        where that is known already.
         """
-        x, normed = self._attend(x, self.norm1(x) if normed is None else normed, drop, segments)
-        return kernels.add_plain(x, self._scale(drop, 1, x), self.mlp(normed))
+        x, normed = self._attend(x, self.norm1(x) if normed is None else normed, scale, segments)
+        return kernels.add_plain(x, _branch(scale, 1), self.mlp(normed))
 
     def chained(
         self,
         x: Tensor,
         normed: Tensor,
         then: nn.LayerNorm,
-        drop: Tensor | None,
+        scale: Tensor | None,
         segments: Segments | None,
     ) -> tuple[Tensor, Tensor]:
         """``forward`` of the same, and ``then`` of that: the next block's first norm."""
-        x, normed = self._attend(x, normed, drop, segments)
-        scale = self._scale(drop, 1, x)
-        return kernels.linear_add_norm(x, scale, self.mlp.hidden(normed), self.mlp.fc2, then)
+        x, normed = self._attend(x, normed, scale, segments)
+        hidden = self.mlp.hidden(normed)
+        return kernels.linear_add_norm(x, _branch(scale, 1), hidden, self.mlp.fc2, then)
 
     def of_cls(
         self,
         x: Tensor,
-        drop: Tensor | None = None,
+        scale: Tensor | None = None,
         normed: Tensor | None = None,
         segments: Segments | None = None,
     ) -> Tensor:
-        """``forward(x, drop, normed)[:, :1]``, without computing the other tokens.
+        """``forward(x, scale, normed)[:, :1]``, without computing the other tokens.
 
-        With segments that of all pictures, and ``drop`` has two draws a picture.
+        With segments that of all pictures, and ``scale`` has a number a picture.
         """
         mixed = self.attn.of_cls(self.norm1(x) if normed is None else normed, segments)
-        cls = _first(x, segments)
-        cls = kernels.add_plain(cls, self._scale(drop, 0, cls), mixed)
-        return kernels.add_plain(cls, self._scale(drop, 1, cls), self.mlp(self.norm2(cls)))
+        cls = kernels.add_plain(_first(x, segments), _branch(scale, 0), mixed)
+        return kernels.add_plain(cls, _branch(scale, 1), self.mlp(self.norm2(cls)))
 
     def _attend(
-        self, x: Tensor, normed: Tensor, drop: Tensor | None, segments: Segments | None
+        self, x: Tensor, normed: Tensor, scale: Tensor | None, segments: Segments | None
     ) -> tuple[Tensor, Tensor]:
         """The stream after the first branch, and ``norm2`` of it."""
-        scale, mixed = self._scale(drop, 0, x), self.attn.mixed(normed, segments)
-        return kernels.linear_add_norm(x, scale, mixed, self.attn.proj, self.norm2)
+        mixed = self.attn.mixed(normed, segments)
+        return kernels.linear_add_norm(x, _branch(scale, 0), mixed, self.attn.proj, self.norm2)
 
-    def _scale(self, drop: Tensor | None, which: int, x: Tensor) -> Tensor | None:
-        """Drop-path: 0 for pictures that skip the branch, more than 1 for the rest; None: all 1.
 
-        One number for each ``x[i]``: in a stream the draws of a picture's tokens are given, alike.
-        """
-        if not self.training or self.drop_path == 0:
-            return None
-        draw = torch.rand(len(x), device=x.device) if drop is None else drop[:, which]
-        kept = (draw >= self.drop_path).to(torch.promote_types(x.dtype, torch.float32))
-        return kept / (1 - self.drop_path)
+def _branch(scale: Tensor | None, which: int) -> Tensor | None:
+    return None if scale is None else scale[which]
 
 
 def _first(x: Tensor, segments: Segments | None) -> Tensor:

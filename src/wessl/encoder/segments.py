@@ -44,6 +44,6 @@ class Segments(NamedTuple):
         return torch.cat([part[:, :1] for part in self.split(stream)])
 
     def spread(self, x: Tensor) -> Tensor:
-        """``(pictures, ...)`` to ``(T, ...)``: each token has what its picture has."""
-        parts = zip(self.split_pictures(x), self.tokens, strict=True)
-        return torch.cat([part.repeat_interleave(n, 0) for part, n in parts])
+        """``(..., pictures)`` to ``(..., T)``: each token has what its picture has."""
+        parts = zip(x.split(self.pictures, -1), self.tokens, strict=True)
+        return torch.cat([part.repeat_interleave(n, -1) for part, n in parts], -1)

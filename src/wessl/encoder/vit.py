@@ -79,8 +79,8 @@ class ViT(nn.Module):
         self.patch_embed = PatchEmbed(patch_size, in_channels, self.dim)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, self.dim))
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + self.grid[0] * self.grid[1], self.dim))
-        rates = [drop_path * i / max(1, self.depth - 1) for i in range(self.depth)]
-        self.blocks = nn.ModuleList(Block(self.dim, self.heads, rate) for rate in rates)
+        self.drop_path = drop_path
+        self.blocks = nn.ModuleList(Block(self.dim, self.heads) for _ in range(self.depth))
         self.norm = nn.LayerNorm(self.dim, eps=1e-6)
         self._initialise()
 
@@ -108,7 +108,7 @@ class ViT(nn.Module):
     def forward(self, images, keep=None, drop=None):  # type: ignore[no-untyped-def]
         if isinstance(images, (list, tuple)):
             return self._each(self._tokens, Segments.split, images, keep, drop)
-        return self._tokens(self._embed(images, keep), drop)
+        return self._tokens(self._embed(images, keep), self._scale(len(images), drop))
 
     @overload
     def cls(
@@ -127,7 +127,7 @@ class ViT(nn.Module):
         """``forward(images)[:, 0]``: the last block computes nothing for the other tokens."""
         if isinstance(images, (list, tuple)):
             return self._each(self._cls, Segments.split_pictures, images, keep, drop)
-        return self._cls(self._embed(images, keep), drop)
+        return self._cls(self._embed(images, keep), self._scale(len(images), drop))
 
     def last_blocks(self, images: Tensor, n: int = 4) -> list[Tensor]:
         """Outputs of the last ``n`` blocks, each after the final norm, the last one last."""
@@ -156,44 +156,52 @@ class ViT(nn.Module):
         """One pass over all tokens, taken ``apart`` again, or one pass a resolution."""
         none = [None] * len(images)
         batches = [self._embed(*one) for one in zip(images, keep or none, strict=True)]
+        scales = [self._scale(len(x), d) for x, d in zip(batches, drop or none, strict=True)]
         if not (self.packed and self.chain and kernels.share_a_stream(batches, self.heads)):
-            return [through(*one) for one in zip(batches, drop or none, strict=True)]
+            return [through(*one) for one in zip(batches, scales, strict=True)]
         segments = Segments.of(*batches)
         stream = torch.cat([x.flatten(0, 1) for x in batches])
-        return apart(segments, through(stream, self._draws(drop or none, segments), segments))
+        known = [scale for scale in scales if scale is not None]
+        return apart(segments, through(stream, torch.cat(known, -1) if known else None, segments))
 
-    def _draws(self, drop: Sequence[Tensor | None], segments: Segments) -> Tensor | None:
-        """All pictures' draws, ``(pictures, depth, 2)``; None where no path is dropped."""
-        if not self.training or self._last_block.drop_path == 0:
+    def _scale(self, pictures: int, drop: Tensor | None) -> Tensor | None:
+        """Drop-path, ``(depth, 2, pictures)``: 0 where a branch is skipped, more than 1 elsewhere.
+
+        None where nothing is skipped: 1 everywhere.
+        """
+        if not self.training or self.drop_path == 0:
             return None
-        shape, device = (self.depth, 2), self.pos_embed.device
-        return torch.cat([
-            torch.rand(b, *shape, device=device) if given is None else given
-            for b, given in zip(segments.pictures, drop, strict=True)
-        ])  # fmt: skip
+        own = self.pos_embed
+        rates = torch.linspace(
+            0, self.drop_path, self.depth, dtype=torch.float64, device=own.device
+        )
+        draws = torch.rand(pictures, self.depth, 2, device=own.device) if drop is None else drop
+        rates = rates[:, None, None]
+        kept = (draws.permute(1, 2, 0) >= rates) / (1 - rates)
+        return kept.to(torch.promote_types(own.dtype, torch.float32)).contiguous()
 
-    def _tokens(self, x: Tensor, drop: Tensor | None, segments: Segments | None = None) -> Tensor:
-        drop = _of_tokens(drop, segments)
-        x, normed = self._before_last(x, drop, segments)
-        return self.norm(self._last_block(x, _of_block(drop, -1), normed, segments))
+    def _tokens(self, x: Tensor, scale: Tensor | None, segments: Segments | None = None) -> Tensor:
+        scale = _of_tokens(scale, segments)
+        x, normed = self._before_last(x, scale, segments)
+        return self.norm(self._last_block(x, _of_block(scale, -1), normed, segments))
 
-    def _cls(self, x: Tensor, drop: Tensor | None, segments: Segments | None = None) -> Tensor:
-        x, normed = self._before_last(x, _of_tokens(drop, segments), segments)
-        cls = self._last_block.of_cls(x, _of_block(drop, -1), normed, segments)
+    def _cls(self, x: Tensor, scale: Tensor | None, segments: Segments | None = None) -> Tensor:
+        x, normed = self._before_last(x, _of_tokens(scale, segments), segments)
+        cls = self._last_block.of_cls(x, _of_block(scale, -1), normed, segments)
         return self.norm(cls[:, 0])
 
     def _before_last(
-        self, x: Tensor, drop: Tensor | None, segments: Segments | None = None
+        self, x: Tensor, scale: Tensor | None, segments: Segments | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """The stream that reaches the last block, and its first norm where that comes with it."""
         blocks = cast(Sequence[Block], self.blocks)
         if not kernels.in_half(x) or not self.chain:
             for i, block in enumerate(blocks[:-1]):
-                x = block(x, _of_block(drop, i), segments=segments)
+                x = block(x, _of_block(scale, i), segments=segments)
             return x, None
         normed = blocks[0].norm1(x)
         for i, (block, following) in enumerate(itertools.pairwise(blocks)):
-            x, normed = block.chained(x, normed, following.norm1, _of_block(drop, i), segments)
+            x, normed = block.chained(x, normed, following.norm1, _of_block(scale, i), segments)
         return x, normed
 
     @property
@@ -230,9 +238,9 @@ class ViT(nn.Module):
         return height // self.patch_size, width // self.patch_size
 
 
-def _of_block(drop: Tensor | None, i: int) -> Tensor | None:
-    return None if drop is None else drop[:, i]
+def _of_block(scale: Tensor | None, i: int) -> Tensor | None:
+    return None if scale is None else scale[i]
 
 
-def _of_tokens(drop: Tensor | None, segments: Segments | None) -> Tensor | None:
-    return drop if drop is None or segments is None else segments.spread(drop)
+def _of_tokens(scale: Tensor | None, segments: Segments | None) -> Tensor | None:
+    return scale if scale is None or segments is None else segments.spread(scale)
