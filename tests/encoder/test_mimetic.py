@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from wessl import ViT
@@ -58,17 +59,24 @@ def test_rows_and_columns_have_their_own_waves():
     assert sines(2, 2, 6).shape == (4, 6)
 
 
-def test_only_attention_and_positions_change_and_the_heads_stay():
-    def model(start):
-        encoder = EncoderConfig("vit", "T", 4, 16, dim=64, depth=2, heads=2, start=start)
-        return build_model(Config(encoder=encoder, heads=HeadsConfig(2, 16, 2, 8, 32), seed=3))
+def start_of(start, heads=2):
+    encoder = EncoderConfig("vit", "T", 4, 16, dim=64, depth=2, heads=2, start=start)
+    config = Config(encoder=encoder, heads=HeadsConfig(heads, 16, 2, 8, 32), seed=3)
+    return build_model(config).encoder.state_dict()
 
-    random, mimetic = model("random").state_dict(), model("mimetic").state_dict()
+
+def test_only_attention_and_positions_change():
+    random, mimetic, again = start_of("random"), start_of("mimetic"), start_of("mimetic")
     changed = {name for name in random if not torch.equal(random[name], mimetic[name])}
-    layers = {f"encoder.blocks.{i}.attn.{name}" for i in (0, 1) for name in ("qkv", "proj")}
-    assert changed == {"encoder.pos_embed", *(f"{layer}.weight" for layer in layers)}
-    again = model("mimetic").state_dict()
+    layers = {f"blocks.{i}.attn.{name}" for i in (0, 1) for name in ("qkv", "proj")}
+    assert changed == {"pos_embed", *(f"{layer}.weight" for layer in layers)}
     assert all(torch.equal(mimetic[name], again[name]) for name in random)
+
+
+@pytest.mark.parametrize("start", ["random", "mimetic"])
+def test_an_encoder_starts_alike_however_many_heads_learn_with_it(start):
+    one, many = start_of(start, heads=1), start_of(start, heads=5)
+    assert all(torch.equal(one[name], many[name]) for name in one)
 
 
 def test_a_rehearsal_without_memory_passes():

@@ -38,10 +38,13 @@ class Model(nn.Module):
 
 
 def build_model(config: Config) -> Model:
-    """The student at its start; its random numbers come from the config's seed alone."""
+    """The student at its start, which depends on nothing but the config."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         encoder = build_encoder(config.encoder, config.channels)
+        if config.encoder.start == "mimetic" and isinstance(encoder, ViT):
+            mimetic_(encoder)
+        # Last, so that the encoder starts alike however many heads it has.
         heads = EnsembleHeads(
             encoder.dim,  # type: ignore[arg-type]
             config.heads.count,
@@ -53,8 +56,6 @@ def build_model(config: Config) -> Model:
             config.heads.batch_norm,
             weight_norm=config.heads.code_length != "one",
         )
-        if config.encoder.start == "mimetic" and isinstance(encoder, ViT):
-            mimetic_(encoder)
     if config.heads.code_length == "fixed" and heads.code_length is not None:
         heads.code_length.requires_grad_(False)
     return Model(encoder, heads)
