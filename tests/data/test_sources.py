@@ -327,11 +327,13 @@ def test_a_transparent_palette_is_laid_on_white(tmp_path):
     assert only(tmp_path).tolist() == [[[10, 20, 30], [255, 255, 255], [70, 80, 90]]]
 
 
-def test_a_grey_palette_counts_as_grey(tmp_path):
+@pytest.mark.parametrize("ending", ["png", "tif", "bmp"])
+def test_a_grey_palette_counts_as_grey_and_another_does_not(tmp_path, ending):
     image = Image.fromarray(np.array([[0, 1]], np.uint8), "P")
-    image.putpalette([7, 7, 7, 200, 200, 200])
-    image.save(tmp_path / "palette.png")
-    assert only(tmp_path).tolist() == [[[7], [200]]]
+    for blue, expected in ((200, [[[7], [200]]]), (90, [[[7, 7, 7], [200, 200, 90]]])):
+        image.putpalette([7, 7, 7, 200, 200, blue])
+        image.save(tmp_path / f"palette.{ending}")
+        assert only(tmp_path).tolist() == expected
 
 
 def test_sixteen_bits_of_full_range_are_divided_by_257(tmp_path):

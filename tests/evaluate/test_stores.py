@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import wessl
 from wessl.data.cache import build_cache
@@ -94,6 +95,66 @@ def test_what_a_killed_writer_left_is_cleared_after_a_day(tmp_path, store):
     store(tmp_path)
     left = sorted(file.name for file in home.iterdir())
     assert left == [".0d.safetensors.9.tmp", ".mine", "0c.safetensors"]
+
+
+@pytest.fixture
+def digits(tmp_path):
+    return build_cache(open_source("builtin://digits/test"), None, tmp_path / "cache", workers=0)
+
+
+def kept_after(folder, encoder, cache, reading="cls"):
+    """Features by the command of another day; the files that lie there then."""
+    FeatureStore(folder).features(encoder, cache, reading)
+    return {file.name for file in (folder / "features").iterdir()}
+
+
+@pytest.mark.parametrize("change", ["torch", "code", "weights"])
+def test_new_features_replace_those_that_nothing_can_read_any_more(
+    encoder, digits, tmp_path, monkeypatch, change
+):
+    first = kept_after(tmp_path, encoder, digits)
+    if change == "torch":
+        monkeypatch.setattr(torch, "__version__", "99.0.0")
+    elif change == "code":
+        monkeypatch.setattr("wessl.evaluate.computed_by.code_digest", lambda: "another")
+    else:
+        torch.nn.init.ones_(next(encoder.parameters()))
+    second = kept_after(tmp_path, encoder, digits)
+    assert len(second) == 1
+    assert first.isdisjoint(second)
+
+
+@pytest.mark.parametrize("keeper", ["node", "student", "device", "earlier version", "result"])
+def test_features_that_somebody_may_still_read_stay(encoder, digits, tmp_path, monkeypatch, keeper):
+    first = kept_after(tmp_path, encoder, digits)
+    if keeper == "student":
+        encoder.description["network"] = "student"
+        torch.nn.init.ones_(next(encoder.parameters()))
+    elif keeper == "device":
+        monkeypatch.setattr("wessl.evaluate.computed_by.device_name", lambda device: "H200")
+    else:
+        monkeypatch.setattr(torch, "__version__", "99.0.0")
+    if keeper == "node":
+        monkeypatch.setattr("platform.node", lambda: "another machine")
+    elif keeper in ("earlier version", "result"):
+        (file,) = (tmp_path / "features").iterdir()
+        save_file({"features": torch.zeros(2)}, file, {"sha256": "0"})
+        if keeper == "result":
+            file.rename(file.with_name(f"result-{file.name}"))
+            first = {f"result-{file.name}"}
+    second = kept_after(tmp_path, encoder, digits)
+    assert len(second) == 2
+    assert first < second
+
+
+def test_features_of_a_command_that_runs_at_the_same_time_stay(encoder, digits, tmp_path):
+    slow = FeatureStore(tmp_path)  # its encoder is read by now
+    old = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    torch.nn.init.ones_(next(encoder.parameters()))
+    first = kept_after(tmp_path, encoder, digits)
+    encoder.load_state_dict(old)
+    slow.features(encoder, digits)
+    assert first < {file.name for file in (tmp_path / "features").iterdir()}
 
 
 def test_a_store_without_a_folder_is_opened_too(tmp_path):

@@ -8,7 +8,7 @@ from PIL import Image
 
 from wessl.data.sources import open_source
 from wessl.errors import UserError
-from wessl.export.labels import check_readable, read_labels
+from wessl.export.labels import read_labels, readable
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_labelled_picture_may_lie_elsewhere(data, tmp_path):
     assert found.every == ["cat", "dog"]
     assert "line 3" in found.notes[0]
     assert "is there already" in found.notes[0]
-    check_readable(found, data, 256)
+    assert readable(found, data, 256) == found
 
 
 def test_the_end_of_a_path_is_enough_where_it_is_the_end_of_one_alone(data, tmp_path):
@@ -146,4 +146,9 @@ def test_an_unreadable_labelled_picture_is_named_with_its_line(data, tmp_path):
     (tmp_path / "photos" / "b" / "2.png").write_bytes(b"no")
     found = read_labels(table(tmp_path, "a/0.png,cat\nb/2.png,dog\n"), data)
     with pytest.raises(UserError, match=r"line 2: b/2\.png cannot be decoded"):
-        check_readable(found, data, 256)
+        readable(found, data, 256)
+    found = read_labels(table(tmp_path, "a/0.png,cat\nb/2.png,dog\nelsewhere/9.png,dog\n"), data)
+    kept = readable(found, data, 256)
+    assert kept.every == ["cat", "dog"]
+    (note,) = kept.notes
+    assert "line 2: b/2.png cannot be decoded (no picture that Pillow knows)" in note

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import shutil
 import subprocess
 import sys
 
@@ -190,12 +191,54 @@ def test_labelled_pictures_may_be_class_folders_elsewhere(run, folder, tmp_path)
     assert same.labels == found.labels
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_broken_labelled_picture_is_left_out_with_a_word(run, folder, tmp_path, apart):
+    """Whether labelled pictures lie elsewhere, or in DATA itself as another folder's class."""
+    labelled = (tmp_path if apart else folder) / "labelled"
+    for i in range(20):
+        place = labelled / f"d{i % 10}"
+        place.mkdir(parents=True, exist_ok=True)
+        (folder / f"{i:03d}.png").rename(place / f"{i}.png")
+    (labelled / "d3" / "3.png").write_bytes(b"no")
+    found = wessl.classify(run, folder, labelled, tmp_path / "out.csv", device="cpu")
+    said = f"--labels {labelled}: {'' if apart else 'labelled/'}d3/3.png cannot be decoded (no pict"
+    assert found.summary.startswith(said)
+    assert "19 labelled pictures of 10 classes; 80 others to guess" in found.summary
+    (labelled / "d3" / "3.png").unlink()
+    same = wessl.classify(run, folder, labelled, device="cpu")
+    assert (same.labels, same.confidence) == (found.labels, found.confidence)
+    (labelled / "d3" / "13.png").write_bytes(b"")
+    with pytest.raises(UserError, match=r"an empty file\), and no other picture is labelled 'd3'"):
+        wessl.classify(run, folder, labelled, device="cpu")
+
+
 def test_more_labels_do_not_compute_the_features_again(run, folder, tmp_path):
     wessl.classify(run, folder, table(tmp_path, 2), device="cpu")
     kept = {path: path.stat().st_mtime_ns for path in run.path.rglob("stream-*/features.npy")}
     wessl.classify(run, folder, table(tmp_path, 3), device="cpu")
     again = {path: path.stat().st_mtime_ns for path in run.path.rglob("stream-*/features.npy")}
     assert again == kept
+
+
+def test_features_of_a_folder_that_changed_replace_the_old_ones(run, folder, tmp_path):
+    own = wessl.Run(shutil.copytree(run.path, tmp_path / "run"))
+
+    def kept():
+        return {path: path.stat().st_mtime_ns for path in own.path.rglob("stream-*/features.npy")}
+
+    shutil.rmtree(own.path / "features", ignore_errors=True)
+    shutil.copytree(folder, tmp_path / "other")
+    wessl.classify(own, tmp_path / "other", table(tmp_path, 2), device="cpu")
+    others = kept()
+    assert len(wessl.classify(own, folder, table(tmp_path, 2), device="cpu").paths) == 80
+    for i in range(90, 100):
+        (folder / f"{i:03d}.png").unlink()
+    before = kept()
+    found = wessl.classify(own, folder, table(tmp_path, 2), device="cpu")
+    assert found.paths == [f"{i:03d}.png" for i in range(20, 90)]
+    assert kept().keys() == before.keys()
+    assert len(kept()) == 2
+    assert others.items() <= kept().items()
 
 
 @pytest.mark.parametrize(

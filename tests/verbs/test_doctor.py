@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 import torch
@@ -83,14 +86,27 @@ def test_a_missing_package_is_said_with_what_it_is_for(found):
         "[parquet]": {"pyarrow": None},
         "[url]": {"fsspec": None, "aiohttp": None},
     }
-    said = [words.partition(". Remedy")[0] for words in remedies({"packages": packages})]
+    all_of_it = remedies({"packages": packages})
+    said = [words.partition(". Remedy")[0] for words in all_of_it]
     assert said == [
         "tensorboard missing, only for --track tensorboard",
         "wandb missing, only for --track wandb",
-        "trackio missing, only for --track trackio (wants pillow<13)",
+        "trackio missing, only for --track trackio",
         "pyarrow missing, only for embed -o FILE.parquet",
         "fsspec, aiohttp missing, only for shards at URLs",
     ]
+    other_pillow = [words for words in all_of_it if "pillow" in words]
+    assert [words.split()[0] for words in other_pillow] == ["trackio"]
+    assert "pip install trackio (without constraints.txt: it wants pillow<13" in other_pillow[0]
+
+
+def test_the_pillow_that_trackio_wants_is_one_that_we_take_and_not_the_one_we_pin():
+    """Or what is said of its installation is no longer true."""
+    project = Path(__file__).parents[2]
+    needs = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]
+    (least,) = (need.partition(">=")[2] for need in needs if need.startswith("pillow"))
+    pinned = re.search(r"^pillow==(\d+)", (project / "constraints.txt").read_text(), re.M)
+    assert float(least) < 13 <= int(pinned[1])
 
 
 def test_every_extra_has_a_purpose(found):

@@ -73,9 +73,12 @@ def test_unreadable_files_are_listed_and_no_longer_once_repaired(run, tmp_path, 
     assert np.load(out).dtype == np.float16
     assert listed.read_text().startswith("cat/0.png\t")
     (folder / "cat" / "0.png").write_bytes((folder / "cat" / "2.png").read_bytes())
+    _, printed, err = command(capsys, run.path, folder, "-o", out)
+    assert "8 pictures, " in printed
+    assert err.count(f"{listed} is removed: it told of an earlier call's features") == 1
+    assert not listed.exists()
     told = wessl.embed(run, folder, out, device="cpu")
     assert (told.pictures, told.skipped, told.files[-1]) == (8, (), out)
-    assert not listed.exists()
 
 
 def test_a_killed_embedding_goes_on_where_it_was(run, tmp_path):

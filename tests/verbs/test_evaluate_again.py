@@ -178,7 +178,7 @@ def spoil_features(run):
     for path in (run.path / "features").glob("[0-9a-f]*.safetensors"):
         wrong = torch.randn_like(load_file(path)["features"])
         checksum = hashlib.sha256(wrong.numpy().tobytes()).hexdigest()
-        save_file({"features": wrong}, path, {"sha256": checksum})
+        save_file({"features": wrong}, path, {"about": json.dumps({"sha256": checksum})})
 
 
 def test_again_computes_features_too(run, sides):

@@ -92,6 +92,19 @@ def test_results_of_other_weights_are_not_this_encoders(run, tmp_path):
     assert "of other weights" in text
 
 
+@pytest.mark.parametrize("to", ["timm", "hf", "onnx"])
+def test_whoever_may_read_new_files_may_read_all_of_an_export(run, tmp_path, to):
+    usual = os.umask(0o027)
+    try:
+        files = list(wessl.export(run, to, tmp_path / "out").iterdir())
+    finally:
+        os.umask(usual)
+    assert len(files) > 1
+    assert {file.name: oct(file.stat().st_mode & 0o777) for file in files} == dict.fromkeys(
+        (file.name for file in files), oct(0o640)
+    )
+
+
 def test_what_stands_there_is_replaced_only_when_asked(run, tmp_path):
     out = wessl.export(run, "timm", tmp_path / "out")
     (out / "README.md").write_text("mine")

@@ -26,6 +26,32 @@ def test_without_a_gpu_it_is_refused_before_anything_is_decoded_or_written(tmp_p
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a machine that can decode does")
+def test_a_finished_run_needs_no_gpu_to_say_that_it_is(tmp_path, capsys):
+    run = wessl.pretrain(DIGITS, tmp_path / "run", **QUICK)
+    header = json.loads((run.path / "config.json").read_text())
+    header["options"]["jpeg"], header["data"]["digest"] = "gpu", None  # as a GPU would have made it
+    (run.path / "config.json").write_text(json.dumps(header))
+    (run.path / "report.html").unlink()
+    kept = [
+        run.path / "encoder.safetensors",
+        run.path / "metrics.jsonl",
+        *run.checkpoints.iterdir(),
+    ]
+    before = [path.stat().st_mtime_ns for path in kept]
+    steps = max(row["step"] for row in run.read_metrics())
+    asked = QUICK | dict(jpeg="gpu", quiet=False)
+    wessl.pretrain(DIGITS, run.path, **asked)
+    assert f"{run.path} is finished: step {steps} of {steps}" in capsys.readouterr().err
+    assert [path.stat().st_mtime_ns for path in kept] == before
+    assert (run.path / "report.html").exists()
+    with pytest.raises(UserError, match="begun on 500 pictures"):
+        wessl.pretrain("builtin://digits/train", run.path, **asked)
+    (run.path / "encoder.safetensors").unlink()
+    with pytest.raises(UserError, match="--jpeg gpu: no GPU was found"):
+        wessl.pretrain(DIGITS, run.path, **asked)
+
+
 def test_a_run_goes_on_with_the_pixels_it_was_begun_with(tmp_path):
     run = wessl.pretrain(DIGITS, tmp_path / "run", **QUICK)
     assert run.read_config()["options"]["jpeg"] == "cpu"

@@ -73,6 +73,9 @@ def test_the_same_call_again_trains_nothing_and_a_changed_one_is_refused(tmp_pat
         wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK | dict(epochs=2))
     with pytest.raises(UserError, match="begun on 500 pictures"):
         wessl.pretrain("builtin://digits/train", tmp_path / "run", **QUICK)
+    both = r"(?s)optim.epochs: 1 in the run, 2 asked for.*It was also begun on 500 pictures of "
+    with pytest.raises(UserError, match=both):
+        wessl.pretrain("builtin://digits/train", tmp_path / "run", **QUICK | dict(epochs=2))
     with pytest.raises(UserError, match="begun from random weights, not --init"):
         wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK, init=str(run.path))
     wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK, log_every=7, keep=1)

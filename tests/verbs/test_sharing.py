@@ -84,7 +84,7 @@ def test_an_evaluation_is_the_same_and_told_once(trained, tmp_path):
     for path in computed:
         wrong = torch.zeros_like(load_file(path)["features"])
         checksum = hashlib.sha256(wrong.numpy().tobytes()).hexdigest()
-        save_file({"features": wrong}, path, {"sha256": checksum})
+        save_file({"features": wrong}, path, {"about": json.dumps({"sha256": checksum})})
     codes, anew = in_two_processes("evaluate", shared, *words, "--linear-epochs", "2", "--again")
     assert codes == [0, 0], anew
     assert anew[0][0] == said[0][0]

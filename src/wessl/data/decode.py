@@ -122,9 +122,9 @@ def _header(file: File) -> tuple[int, bool]:
             return pages, image.mode in _DEEP_MODES
         grey = image.mode in ("1", "L", "LA", "F", *_DEEP_MODES)
         if image.mode == "P" and image.palette is not None:
-            colours = np.frombuffer(image.palette.tobytes(), np.uint8)
-            red, green, blue = (colours[band :: len(image.palette.mode)] for band in range(3))
-            grey = np.array_equal(red, green) and np.array_equal(red, blue)
+            # Asked of the picture: the palette itself is raw in TIFF, BMP, and Pillow before 13.
+            colours = np.reshape(image.getpalette() or [], (-1, 3))
+            grey = bool((colours == colours[:, :1]).all())
         return (1 if grey else 3), image.mode in _DEEP_MODES
 
 

@@ -7,13 +7,15 @@ them. Files carry a checksum; a damaged one is computed and written again.
 
 import hashlib
 import json
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -22,6 +24,7 @@ from wessl.data.cache import PictureCache
 from wessl.data.digest import pictures_digest
 from wessl.evaluate.computed_by import computed_by
 from wessl.evaluate.features import TrainedEncoder, extract_all
+from wessl.evaluate.outdated import DAMAGED, about, drop_outdated, read_about
 from wessl.evaluate.passes import Progress, place_in, settle_precision
 from wessl.evaluate.readings import TOKENS, Reading
 from wessl.evaluate.settings import Precision
@@ -46,7 +49,7 @@ class FeatureStore:
 
     def __init__(self, folder: Path | None, group: ProcessGroup | None = None, again: bool = False):
         self.home = open_home(folder, group)
-        self.group, self.again = group, again
+        self.group, self.again, self.opened = group, again, time.time()
         self._written: set[str] = set()
 
     def features(
@@ -78,10 +81,11 @@ class FeatureStore:
         """Several readings; those that are not kept yet are computed in one pass."""
         places = [torch.device(d) for d in devices] if devices else [encoder.device]
         precision = settle_precision(precision, places)
-        names = dict.fromkeys(readings, "")
+        names, made = dict.fromkeys(readings, ""), dict[Reading, dict[str, Any]]()
         if self.home is not None:
             digests = weights_digest(encoder), pictures_digest(cache)
-            names = {r: features_key(encoder, *digests, r, precision, places) for r in readings}
+            made = {r: features_made_of(encoder, *digests, r, precision, places) for r in readings}
+            names = {r: _name(made[r]) for r in readings}
         found = {
             r: kept
             for r, name in names.items()
@@ -92,7 +96,8 @@ class FeatureStore:
                 encoder, cache, missing, None, batch_size, precision, progress, devices, self.group
             )
             for reading, features in fresh.items():
-                self._write(names[reading], features)
+                if self.home is not None:
+                    self._write(self.home, names[reading], features, about(encoder, made[reading]))
             if self.again and self.group is not None:
                 # All wait for the first, or would read what lay there before it wrote.
                 dist.all_reduce(torch.zeros(1), group=self.group)
@@ -126,25 +131,27 @@ class FeatureStore:
         if self.home is None or (self.again and name not in self._written):
             return None
         try:
-            with safe_open(self.home / f"{name}.safetensors", "pt") as file:
+            path = self.home / f"{name}.safetensors"
+            recorded = read_about(path)["sha256"]
+            with safe_open(path, "pt") as file:
                 features = file.get_tensor("features")
-                recorded = file.metadata()["sha256"]
-        except (OSError, SafetensorError, LookupError, TypeError):  # absent or damaged
+        except DAMAGED:  # or absent
             return None
         whole = features.shape == shape and recorded == _sha256(features)
         return features if whole else None
 
-    def _write(self, name: str, features: Tensor) -> None:
-        if self.home is None:
-            return
+    def _write(self, home: Path, name: str, features: Tensor, told: dict[str, str]) -> None:
         if place_in(self.group)[0] > 0:
             self._written.add(name)
             return
-        path, metadata = self.home / f"{name}.safetensors", {"sha256": _sha256(features)}
+        path = home / f"{name}.safetensors"
+        # In one value, as safetensors has no order for several.
+        metadata = {"about": json.dumps(told | {"sha256": _sha256(features)})}
         try:
-            self.home.mkdir(parents=True, exist_ok=True)
+            home.mkdir(parents=True, exist_ok=True)
             write_whole(path, lambda file: save_file({"features": features}, file, metadata))
             self._written.add(name)
+            drop_outdated(path, self.opened)
         except OSError as error:
             warnings.warn(
                 f"features are not kept and will be computed again: {error}", stacklevel=4
@@ -160,8 +167,19 @@ def features_key(
     devices: Sequence[torch.device],
 ) -> str:
     """A file name, 32 digits, from all that makes them; `weights` and `pictures` are digests."""
+    return _name(features_made_of(encoder, weights, pictures, reading, precision, devices))
+
+
+def features_made_of(
+    encoder: TrainedEncoder,
+    weights: str,
+    pictures: str,
+    reading: Reading,
+    precision: str,
+    devices: Sequence[torch.device],
+) -> dict[str, Any]:
     described = encoder.description
-    key = dict(
+    return dict(
         format=_FORMAT,
         weights=weights,
         pictures=pictures,
@@ -171,7 +189,10 @@ def features_key(
         precision=precision,
         computed_by=computed_by(devices),
     )
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _name(made_of: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def weights_digest(encoder: TrainedEncoder) -> str:

@@ -57,11 +57,24 @@ class Embedded:
 
 def key_of(look: Look, source: Source, part: int = PART) -> str:
     """64 digits that change with anything the features depend on."""
+    return _digest(_made_of(look, source, part, source.fingerprint, weights_digest(look.encoder)))
+
+
+def name_of(look: Look, source: Source, own: bool) -> str:
+    """64 digits for what the features serve: those of changed pictures replace the old ones.
+
+    In a folder that is its encoder's `own` so do those of changed weights.
+    """
+    weights = "its own" if own else weights_digest(look.encoder)
+    return _digest(_made_of(look, source, PART, source.location, weights))
+
+
+def _made_of(look: Look, source: Source, part: int, pictures: str, weights: str) -> dict[str, Any]:
     described = look.encoder.description
-    made_of = dict(
+    return dict(
         format=1,
-        weights=weights_digest(look.encoder),
-        pictures=source.fingerprint,
+        weights=weights,
+        pictures=pictures,
         channels=source.channels,
         transform={name: described[name] for name in ("resize", "image_size", "mean", "std")},
         side=look.side,
@@ -70,6 +83,9 @@ def key_of(look: Look, source: Source, part: int = PART) -> str:
         precision=look.precision,
         cut=[part, look.batch_size],
     )
+
+
+def _digest(made_of: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
 

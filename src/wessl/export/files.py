@@ -79,11 +79,9 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]
 
 
 def _write_skipped(path: Path, found: Embedded) -> Iterator[Path]:
-    if not found.skipped:
-        path.unlink(missing_ok=True)  # of an earlier time
-        return
-    _write_lines(path, (f"{name}\t{' '.join(why.split())}" for name, why in found.skipped))
-    yield path
+    if found.skipped:
+        _write_lines(path, (f"{name}\t{' '.join(why.split())}" for name, why in found.skipped))
+        yield path
 
 
 def _one_line_each(found: Embedded, out: Path) -> Iterator[str]:

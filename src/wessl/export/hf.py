@@ -11,7 +11,7 @@ from torch import Tensor
 from wessl.encoder.vit import ViT
 from wessl.export.source import Source
 from wessl.export.told import Told
-from wessl.files import write_json
+from wessl.files import write_json, write_whole
 
 _NAMES = (
     (r"^patch_embed\.proj\.", "embeddings.patch_embeddings.projection."),
@@ -31,7 +31,8 @@ _NAMES = (
 def write_hf(source: Source, folder: Path) -> Told:
     vit = source.vit("hf")
     tensors = hf_names(source.weights) | _pooler(vit.dim)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    file = folder / "model.safetensors"
+    write_whole(file, lambda path: save_file(tensors, path, {"format": "pt"}))
     write_json(folder / "config.json", _config(source, vit))
     write_json(folder / "preprocessor_config.json", _processor(source))
 

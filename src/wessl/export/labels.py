@@ -6,7 +6,7 @@ A labelled picture may be one of DATA's, known by its number there, or lie elsew
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wessl.data.bad_pictures import BadPicture
@@ -17,6 +17,9 @@ from wessl.data.workers import decode_many
 from wessl.errors import UserError
 from wessl.export.label_lookup import find, not_found
 from wessl.export.label_table import read_table
+
+NAMED = 5
+"""Pictures that cannot be decoded; of more only the number is told."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +63,37 @@ def read_labels(
     return found
 
 
-def check_readable(labels: Labels, data: Source, side: int) -> None:
-    """Every labelled picture, before anything long begins."""
-    for source, numbers, inside in (
-        (data, sorted(labels.inside), True),
-        (labels.elsewhere, sorted(labels.outside), False),
+def readable(labels: Labels, data: Source, side: int) -> Labels:
+    """Without pictures that cannot be decoded, which a note names; a class must keep one.
+
+    Every labelled picture is tried, before anything long begins.
+    """
+    kept: dict[bool, dict[int, str]] = {True: {}, False: {}}
+    bad: dict[str, list[str]] = {}
+    for source, own, inside in (
+        (data, labels.inside, True),
+        (labels.elsewhere, labels.outside, False),
     ):
         if source is None:
             continue
-        for number, picture in decode_many(source, numbers, side, 0):
+        for number, picture in decode_many(source, sorted(own), side, 0):
             if isinstance(picture, BadPicture):
                 where = labels.where.get((inside, number), "--labels")
-                raise UserError(
-                    f"{where}: {source.name(number)} cannot be decoded ({picture}); repair it or "
-                    "take it out"
-                )
+                words = f"{where}: {source.name(number)} cannot be decoded ({picture})"
+                bad.setdefault(own[number], []).append(words)
+            else:
+                kept[inside][number] = own[number]
+    found = replace(labels, inside=kept[True], outside=kept[False])
+    for label, some in bad.items():
+        if label not in found.counts:
+            raise UserError(
+                f"{some[0]}, and no other picture is labelled {label!r}; repair it or label one"
+            )
+    notes = [f"{words}; it is left out" for some in bad.values() for words in some]
+    if (more := len(notes) - NAMED) > 0:
+        notes[NAMED:] = [f"and {more:,} more labelled pictures are left out"]
+    elsewhere = labels.elsewhere if found.outside else None
+    return replace(found, elsewhere=elsewhere, notes=(*labels.notes, *notes))
 
 
 def _from_table(path: Path, data: Source) -> Labels:
@@ -100,13 +119,13 @@ def _from_table(path: Path, data: Source) -> Labels:
             )
         else:
             notes.append(f"{line.where}: {line.path} is there already ({before}); counted once")
-    source = _files(elsewhere, data) if elsewhere else None
+    source = _files(elsewhere, data, path) if elsewhere else None
     return Labels(inside, source, outside, where, tuple(notes))
 
 
-def _files(paths: Sequence[str], like: Source) -> FileSource:
+def _files(paths: Sequence[str], like: Source, table: Path) -> FileSource:
     names = Names.collect(map(os.fsencode, paths))
-    source = FileSource("labelled pictures", "/", names, like.channels)
+    source = FileSource(f"labelled pictures of {table.resolve()}", "/", names, like.channels)
     if isinstance(like, FileSource):
         source.pixel_format = like.pixel_format  # one scale for deep pictures of both
     return source

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from wessl.encoder.vit import SIZES, ViT
 from wessl.export.source import Source
 from wessl.export.told import Told, under
-from wessl.files import write_json
+from wessl.files import write_json, write_whole
 
 _WORDS = {"T": "tiny", "S": "small", "B": "base", "L": "large"}
 _PATCHES = {"T": (16,), "S": (8, 16, 32), "B": (8, 16, 32), "L": (14, 16, 32)}
@@ -44,7 +44,7 @@ def write_timm(source: Source, folder: Path) -> Told:
     vit = source.vit("timm")
     name, keywords = timm_model(vit, source.positions_for)
     file = f"{name}.safetensors"
-    save_file(source.weights, folder / file, metadata={"format": "pt"})
+    write_whole(folder / file, lambda path: save_file(source.weights, path, {"format": "pt"}))
     write_json(folder / "config.json", _config(source, name, keywords))
     given = "".join(f"{key}={value}, " for key, value in keywords.items())
 

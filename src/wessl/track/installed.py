@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from wessl.errors import UserError, pip_install
 
 NAMES = ("tensorboard", "wandb", "trackio")
+ALSO = {
+    "trackio": " (without constraints.txt: it wants pillow<13, and pip puts that in place of a "
+    "newer one; wessl works with either)"
+}
+"""What else the installation of a package does."""
 
 
 def refuse_missing(names: Sequence[str]) -> None:
@@ -14,4 +19,5 @@ def refuse_missing(names: Sequence[str]) -> None:
         if name not in NAMES:
             raise UserError(f"--track {name}: choose of {', '.join(NAMES)}")
         if importlib.util.find_spec(name) is None:
-            raise UserError(f"--track {name} needs a package that is not here: {pip_install(name)}")
+            how = pip_install(name) + ALSO.get(name, "")
+            raise UserError(f"--track {name} needs a package that is not here: {how}")

@@ -102,7 +102,6 @@ def say_pictures(pictures: Pictures, trainer: Trainer, console: Console, run: Ru
         console.say(f"{len(skipped)} unreadable, left out ({first}{more}): see train.log")
 
 
-def say_resumed(trainer: Trainer, out: str | Path, console: Console) -> None:
-    at = f"step {trainer.step} of {trainer.steps}"
-    going = trainer.step < trainer.steps
-    console.say(f"resuming {out} at {at}" if going else f"{out} is finished: {at}")
+def say_resumed(step: int, steps: int, out: str | Path, console: Console) -> None:
+    at = f"step {step} of {steps}"
+    console.say(f"resuming {out} at {at}" if step < steps else f"{out} is finished: {at}")

@@ -15,9 +15,9 @@ from wessl.errors import UserError
 from wessl.evaluate.progress import bar
 from wessl.export.choices import Read
 from wessl.export.classify import Classifier, fit, unit
-from wessl.export.embed import Embedded, embed_into, key_of
+from wessl.export.embed import Embedded, embed_into, name_of
 from wessl.export.files import writable, write_csv
-from wessl.export.labels import Labels, check_readable, read_labels
+from wessl.export.labels import Labels, read_labels, readable
 from wessl.export.out import check_out
 from wessl.export.overwrite import Overwritten
 from wessl.export.stream import Look
@@ -96,7 +96,7 @@ def classify(
     given = read_labels(labels, source, classes, encoder.description["channels"])
     if len(given.inside) == len(source):
         raise UserError(f"every picture of {data} is labelled; there is none to guess")
-    check_readable(given, source, look.side)
+    given = readable(given, source, look.side)
     sources = [one for one in (source, given.elsewhere) if one is not None]
     if over is not None:
         for one in sources:
@@ -126,7 +126,8 @@ def _features(
     """Kept in the run folder, or with the decoded pictures where there is no such folder."""
     own = run / "features"
     writes = run.is_dir() and os.access(own if own.exists() else run, os.W_OK | os.X_OK)
-    home = (own if writes else cache_directory(cache)) / f"stream-{key_of(look, source)[:32]}"
+    home = own if writes else cache_directory(cache)
+    home /= f"stream-{name_of(look, source, own=writes)[:32]}"
     with writable(str(home)), bar("features", quiet) as progress:
         return embed_into(home, look, source, workers=workers, progress=progress)
 

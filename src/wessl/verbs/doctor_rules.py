@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wessl.errors import pip_install
+from wessl.track.installed import ALSO
 from wessl.verbs.doctor_facts import gib
 
 Record = dict[str, Any]
@@ -17,7 +18,7 @@ _PURPOSE = {
     "docs": "`make docs`",
     "tensorboard": "--track tensorboard",
     "wandb": "--track wandb",
-    "trackio": "--track trackio (wants pillow<13)",
+    "trackio": "--track trackio",
 }
 """What an extra is for, or a package of one that serves several ends."""
 _LOW_DISK = 5 * 2**30
@@ -93,6 +94,7 @@ def _missing_of_extra(extra: str, absent: list[str]) -> list[str]:
         purposes.setdefault(purpose, []).append(name)
     return [
         f"{', '.join(names)} missing, only for {purpose}. Remedy: {pip_install(' '.join(names))}"
+        + "".join(ALSO.get(name, "") for name in names)
         for purpose, names in purposes.items()
     ]
 

@@ -19,7 +19,7 @@ from wessl.export.out import check_out
 from wessl.export.overwrite import Overwritten
 from wessl.export.stream import Look
 from wessl.run import Run
-from wessl.verbs.encoder_in import open_data, open_encoder, teller
+from wessl.verbs.encoder_in import Say, open_data, open_encoder, teller
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,10 @@ def embed(
             near_duplicates(features, duplicates) if duplicates and features is not None else None
         )
         files = write_features(path, found, near)
-        listed = beside(path, "duplicates.csv")
         if pairs is not None:
-            files.append(listed)
-            _write_pairs(listed, pairs, found)
-        elif listed.exists():
-            listed.unlink()
-            say(f"{listed} is removed: it told of an earlier call's features; see --duplicates")
+            files.append(beside(path, "duplicates.csv"))
+            _write_pairs(files[-1], pairs, found)
+        _remove_old(path, files, say)
     told = Written(
         path, tuple(files), len(found), look.width, tuple(found.skipped),
         None if pairs is None else len(pairs.first),
@@ -112,6 +109,16 @@ def _beside(path: Path, neighbours: int) -> list[Path]:
     if path.suffix.lower() == ".npy":
         names += ["names.txt", "neighbours.npz"] if neighbours else ["names.txt"]
     return [beside(path, name) for name in names]
+
+
+def _remove_old(path: Path, files: list[Path], say: Say) -> None:
+    """Lists that an earlier call left and this one has nothing for."""
+    why = {"skipped.txt": "every picture was read now", "duplicates.csv": "see --duplicates"}
+    for name, words in why.items():
+        listed = beside(path, name)
+        if listed not in files and listed.exists():
+            listed.unlink()
+            say(f"{listed} is removed: it told of an earlier call's features; {words}")
 
 
 def close_by(found: Embedded, device: torch.device) -> Tensor:

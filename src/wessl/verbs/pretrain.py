@@ -12,6 +12,7 @@ from wessl import plan
 from wessl.commands.budget import seconds
 from wessl.commands.pretrain import Asked
 from wessl.config import Config, Options
+from wessl.data.cache import PictureCache
 from wessl.data.pictures import Decode, Pictures
 from wessl.data.sources import open_source
 from wessl.errors import UserError
@@ -92,12 +93,16 @@ def pretrain_with(
         run = Run(out) if team.first else Onlooker(out)
         start: Start | None = None
 
-        def settle() -> tuple[Plan, Decode, State | None]:
+        def settle() -> tuple[Plan, Decode | None, State | None]:
             nonlocal start
             start = find_start(data, run, options, request, change, console, where, team, held)
             return start.settled
 
         planned, decode, old = team.first_does(settle)
+        if decode is None:
+            if team.first and not resume.is_drawn(run):
+                draw(run, data, None, options, where, console)
+            return run
         config = planned.config
         source, probed = team.together(
             lambda: (
@@ -127,7 +132,7 @@ def pretrain_with(
             say_pictures(pictures, trainer, console, run)
             if state is not None:
                 trainer.load_state(state)
-                say_resumed(trainer, out, console)
+                say_resumed(trainer.step, trainer.steps, out, console)
             if trainer.compiled and trainer.step < trainer.steps:
                 console.doing("compiling the step: a minute or two")
             tracking = tracked(console, options.track, run, header, trainer.step, console.say)
@@ -137,11 +142,22 @@ def pretrain_with(
                 report = watched(report, budget, console.say)
                 train(trainer, run, report, probe, lambda: describe, console.tick)
         if team.first and not drawn:
-            from wessl.verbs.illustrate import after_training  # drawing takes a second to import
-
-            console.doing("drawing the report")
-            after_training(run, data, pictures.cache, options.cache, str(where), console.say)
+            draw(run, data, pictures.cache, options, where, console)
     return run
+
+
+def draw(
+    run: Run,
+    data: str | Path,
+    cache: PictureCache | None,
+    options: Options,
+    device: torch.device,
+    console: Console,
+) -> None:
+    from wessl.verbs.illustrate import after_training  # drawing takes a second to import
+
+    console.doing("drawing the report")
+    after_training(run, data, cache, options.cache, str(device), console.say)
 
 
 def find_header(

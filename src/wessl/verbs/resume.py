@@ -1,6 +1,8 @@
 """What a run that goes on must have in common with its beginning; anything else is refused."""
 
+import contextlib
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from wessl.run import Run
 from wessl.settings import differences, from_dict, to_dict
 
 State = dict[str, Any]
+Look = Callable[[Config], State]
+"""The pictures asked for, described as a run with this config sees them."""
 
 
 def refuse_to_overwrite(run: Run, state: State | None) -> None:
@@ -24,6 +28,14 @@ def refuse_to_overwrite(run: Run, state: State | None) -> None:
 def is_finished(run: Run) -> bool:
     """The encoder is written after the last step."""
     return (run.path / "encoder.safetensors").exists()
+
+
+def finished_at(run: Run, state: State | None) -> int | None:
+    """The last step, if it is made and nothing has to be made again for a damaged checkpoint."""
+    if state is None or not is_finished(run):
+        return None
+    last = max((row["steps"] for row in run.read_metrics() if "steps" in row), default=None)
+    return last if last == state["step"] else None
 
 
 def is_drawn(run: Run) -> bool:
@@ -55,17 +67,33 @@ def begun_with(old: State) -> str:
     return f"\nThe run was begun with:\n  {shlex.join([*program, *words])}"
 
 
-def refuse_changes(old: State, new: Config, out: str | Path, budget: str | None = None) -> None:
-    """``old`` may come from a version that did not know all of today's settings."""
-    known = to_dict(from_dict(Config, old["config"]))
-    changed = [d for d in differences(known, to_dict(new)) if d[0] != "recipe"]
+def refuse_changes(
+    old: State,
+    new: Config,
+    out: str | Path,
+    budget: str | None = None,
+    look: Look | None = None,
+) -> None:
+    """``old`` may come from a version that did not know all of today's settings.
+
+    With ``look``, other pictures are told too: who repairs the one should not run into the other.
+    """
+    known = from_dict(Config, old["config"])
+    changed = [d for d in differences(to_dict(known), to_dict(new)) if d[0] != "recipe"]
     if changed:
         lines = "\n".join(f"  {name}: {a!r} in the run, {b!r} asked for" for name, a, b in changed)
         if (began := old.get("request", {}).get("budget")) != budget:
             lines = f"  --budget: {began} in the run, {budget} asked for, and with it\n{lines}"
+        also = None
+        if look is not None:
+            with contextlib.suppress(UserError):  # of pictures that its channels cannot show
+                also = other_data(old, look(known))
+        ask = "Ask for the old values"
+        if also is not None:
+            lines, ask = f"{lines}\nIt was also begun {also}.", f"{ask} and the old pictures"
         raise UserError(
             f"{out} was begun with other settings:\n{lines}\n"
-            f"Ask for the old values to resume it, or choose a new --out{begun_with(old)}"
+            f"{ask} to resume it, or choose a new --out{begun_with(old)}"
         )
 
 
@@ -87,15 +115,23 @@ def begun_from(old: State | None, path: str | None, request: State) -> str | Non
 
 
 def refuse_other_data(old: State, new: State, out: str | Path) -> None:
+    if (words := other_data(old, new)) is not None:
+        raise UserError(
+            f"{out} was begun {words}; give it the pictures it began with, or choose a new "
+            f"--out{begun_with(old)}"
+        )
+
+
+def other_data(old: State, new: State) -> str | None:
     """By all that both descriptions know: a streamed run does not know the size of each picture."""
     data = old["data"]
     both = [k for k in ("digest", "sample") if data.get(k) is not None and new.get(k) is not None]
-    if any(data[key] != new[key] for key in both):
-        raise UserError(
-            f"{out} was begun on {data['pictures']} pictures of {data['location']}, and the "
-            f"{new['pictures']} of {new['location']} are not the same; give it the pictures it "
-            f"began with, or choose a new --out{begun_with(old)}"
-        )
+    if all(data[key] == new[key] for key in both):
+        return None
+    return (
+        f"on {data['pictures']} pictures of {data['location']}, and the {new['pictures']} of "
+        f"{new['location']} are not the same"
+    )
 
 
 def refuse_other_jpeg(old: State, jpeg: str, out: str | Path) -> None:

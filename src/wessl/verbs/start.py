@@ -14,8 +14,9 @@ from wessl.auto import Choice, DataFacts
 from wessl.commands.budget import seconds
 from wessl.commands.out_folder import refuse_out
 from wessl.config import Config, Options
-from wessl.data.pictures import Decode, choose_decode
+from wessl.data.pictures import Decode, Pictures, choose_decode
 from wessl.data.sources import Source, open_source
+from wessl.errors import UserError
 from wessl.plan import Plan
 from wessl.pretrain.console import Console
 from wessl.pretrain.parallel import Team
@@ -23,8 +24,9 @@ from wessl.pretrain.spread import describe_team
 from wessl.run import Run
 from wessl.settings import from_dict
 from wessl.verbs import checks, resume
-from wessl.verbs.begin import find_jpeg
+from wessl.verbs.begin import find_jpeg, say_resumed
 from wessl.verbs.disk import say_disk
+from wessl.verbs.header import describe_data
 from wessl.verbs.init import THEIRS, read_init
 from wessl.verbs.probe import probe_source
 
@@ -37,7 +39,8 @@ class Start:
     """The first process's findings; ``settled`` is what the others must hear of them."""
 
     planned: Plan
-    decode: Decode
+    decode: Decode | None
+    """None of a finished run whose decoder is not here: there is nothing left for it."""
     old: State | None
     """The header of a run that goes on."""
     state: State | None
@@ -51,7 +54,7 @@ class Start:
     probed: Source | None
 
     @property
-    def settled(self) -> tuple[Plan, Decode, State | None]:
+    def settled(self) -> tuple[Plan, Decode | None, State | None]:
         return self.planned, self.decode, self.old
 
 
@@ -72,8 +75,18 @@ def find_start(
     old = run.read_config() if state is not None else None
     begun = read_init(resume.begun_from(old, options.init, request), request["recipe"], change)
     change = change if begun is None else begun.below(change)
-    planned = settle(old, request, source, device, change, options, run.path)
+
+    def look(config: Config) -> State:
+        same = source.channels == config.channels
+        shown = source if same else open_source(data, config.channels, options.cache)
+        return describe_data(Pictures(shown, config.short_side))
+
+    planned = settle(old, request, source, device, change, options, run.path, look)
     config = planned.config
+    if old is not None and (last := resume.finished_at(run, state)) and not can_decode(options):
+        resume.refuse_other_data(old, look(config), run.path)
+        say_resumed(last, last, run.path, console)
+        return Start(planned, None, old, state, found, None, None, source, None)
     init = None if begun is None or state is not None else begun.weights
     checks.check(config, options, len(source), init, team.world)
     if config.channels != source.channels:
@@ -121,6 +134,7 @@ def settle(
     change: Change,
     options: Options,
     out: str | Path,
+    look: resume.Look,
 ) -> Plan:
     """The run's own config if it goes on with the same request, else what is asked for now."""
     if old is None:
@@ -130,10 +144,18 @@ def settle(
     else:
         facts = from_dict(DataFacts, old["facts"]) if old.get("facts") else None
         planned = plan.choose(request, source, device, change, facts)
-        resume.refuse_changes(old, planned.config, out, request["budget"])
+        resume.refuse_changes(old, planned.config, out, request["budget"], look)
     resume.refuse_other_init(old, options.init, out)
     resume.refuse_other_jpeg(old, options.jpeg, out)
     return planned
+
+
+def can_decode(options: Options) -> bool:
+    try:
+        find_jpeg(options)
+    except UserError:
+        return False
+    return True
 
 
 def choose_way(
