@@ -1,9 +1,10 @@
 """Published numbers are those of the raw results."""
 
 import json
+import re
 
 import pytest
-from docs.builder.results import MARKED, PAGES, RESULTS, filled
+from docs.builder.results import MARKED, PAGES, RESULTS, figure, filled
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -25,3 +26,15 @@ def test_raw_results_name_data_machine_command_and_seeds_and_no_folder_of_that_m
         table = json.loads(path.read_text())
         assert all(table[key] for key in ("train", "machine", "command", "seeds", "versions"))
         assert "/tmp/" not in path.read_text()
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_figure_is_what_its_numbers_draw(path, tmp_path):
+    figure(json.loads(path.read_text()), tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").read_bytes() == path.with_suffix(".svg").read_bytes()
+
+
+def test_the_star_of_a_methods_name_does_not_end_italics():
+    for page in PAGES:
+        for words in re.findall(r"\*In italics .*\.\*", page.read_text(encoding="utf-8")):
+            assert re.search(r"(?<!\\)\*", words[1:-1]) is None

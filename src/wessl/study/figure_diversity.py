@@ -44,7 +44,7 @@ def curve(axis: Any, row: State, colour: str) -> None:
 
 def point(axis: Any, row: State, accuracy: State, colour: str) -> None:
     x, y = row["results"]["diversity"], row["results"][accuracy["name"]]
-    both = x["seeds"].keys() & y["seeds"].keys()
+    both = sorted(x["seeds"].keys() & y["seeds"].keys())
     if not both:
         return
     for seed in both:

@@ -43,7 +43,8 @@ def paper_words(table: State) -> str:
         return ""
     spread = table.get("paper_spread", "")
     means = f"; their ± is a {spread}" if spread else ""
-    return f" *In italics the paper's own numbers, of other data: {table['paper']}{means}.*"
+    words = f"{table['paper']}{means}".replace("*", r"\*")  # of DINO*, which would end the italics
+    return f" *In italics the paper's own numbers, of other data: {words}.*"
 
 
 def grid(titles: list[str], rows: list[list[str]]) -> str:
