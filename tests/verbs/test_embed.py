@@ -249,11 +249,21 @@ def test_weights_are_never_written_over(run, tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_an_earlier_output_is_written_over_and_its_duplicates_are_said_to_go(run, tmp_path, capsys):
-    folder, out = photographs(tmp_path / "pictures", 4), tmp_path / "pictures" / "x.npz"
-    listed = tmp_path / "pictures" / "x.npz.duplicates.csv"
+@pytest.mark.parametrize(
+    ("flag", "kind", "left"),
+    [
+        (["--duplicates"], "npz", "duplicates.csv"),
+        (["--duplicates"], "npy", "duplicates.csv"),
+        (["--neighbours", "2"], "npy", "neighbours.npz"),
+    ],
+)
+def test_an_earlier_output_is_written_over_and_what_lies_beside_it_is_said_to_go(
+    run, tmp_path, capsys, flag, kind, left
+):
+    folder, out = photographs(tmp_path / "pictures", 4), tmp_path / "pictures" / f"x.{kind}"
+    listed = tmp_path / "pictures" / f"x.{kind}.{left}"
     words = [run.path, folder, "-o", out, "--device", "cpu"]
-    assert "removed" not in command(capsys, *words, "--duplicates")[2]
+    assert "removed" not in command(capsys, *words, *flag)[2]
     assert listed.exists()
     code, _, err = command(capsys, *words)
     assert code == 0

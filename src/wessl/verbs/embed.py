@@ -69,7 +69,7 @@ def embed(
     path = Path(out).expanduser()
     check_out(path)
     check_numbers(neighbours, duplicates, batch_size, part, workers)
-    over = Overwritten(path, _beside(path, neighbours))
+    over = Overwritten(path, _beside(path))
     over.refuse("DATA", data)
     over.refuse_encoder(run.path if isinstance(run, Run) else Path(run))
     say = teller(quiet)
@@ -103,17 +103,21 @@ def embed(
     return told
 
 
-def _beside(path: Path, neighbours: int) -> list[Path]:
+def _beside(path: Path) -> list[Path]:
     """All that is written, or removed where it is of an earlier call, but for the file itself."""
     names = ["parts", "skipped.txt", "duplicates.csv"]
     if path.suffix.lower() == ".npy":
-        names += ["names.txt", "neighbours.npz"] if neighbours else ["names.txt"]
+        names += ["names.txt", "neighbours.npz"]
     return [beside(path, name) for name in names]
 
 
 def _remove_old(path: Path, files: list[Path], say: Say) -> None:
-    """Lists that an earlier call left and this one has nothing for."""
-    why = {"skipped.txt": "every picture was read now", "duplicates.csv": "see --duplicates"}
+    """What an earlier call left beside the file and this one has nothing for."""
+    why = {
+        "skipped.txt": "every picture was read now",
+        "duplicates.csv": "see --duplicates",
+        "neighbours.npz": "see --neighbours",
+    }
     for name, words in why.items():
         listed = beside(path, name)
         if listed not in files and listed.exists():
