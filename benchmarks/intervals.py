@@ -136,7 +136,7 @@ def encoded(path: str) -> tuple[Labelled, Labelled]:
 
 
 def features_of(encoder: Any, data: str) -> Tensor:
-    from wessl.data.cache import build_cache
+    from wessl.data.cache_build import build_cache
     from wessl.evaluate.features import extract
 
     source = open_source(data, encoder.description["channels"])

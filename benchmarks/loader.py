@@ -25,7 +25,7 @@ import torch
 
 import wessl
 from wessl.bench.pictures import write_jpegs
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.cache_sync import wait_for_disk
 from wessl.data.loader import Loader
 from wessl.data.nvjpeg import NvJpeg

@@ -18,7 +18,7 @@ import torch
 import torch.multiprocessing as mp
 
 from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.loader import Loader
 from wessl.data.sources import open_source
 from wessl.data.view_config import dino_views

@@ -11,7 +11,8 @@ import torch
 from cache_tools import build, fill, start_builder
 from PIL import Image
 
-from wessl.data.cache import Batch, build_cache
+from wessl.data.batch import Batch
+from wessl.data.cache_build import build_cache
 from wessl.data.sources import open_source
 from wessl.errors import UserError
 

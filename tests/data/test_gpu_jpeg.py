@@ -14,7 +14,7 @@ from shard_tools import tar
 from torch import Tensor
 
 from wessl.data.bad_pictures import BadPicture
-from wessl.data.cache import build_cache, find_cache
+from wessl.data.cache_build import build_cache, find_cache
 from wessl.data.file_source import FileSource
 from wessl.data.gpu_jpeg import decode_with
 from wessl.data.loader import Loader

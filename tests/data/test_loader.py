@@ -16,7 +16,9 @@ from PIL import Image
 from process_tools import alive, children, cpu_ticks, descendants
 from torch import Tensor
 
-from wessl.data.cache import Batch, PictureCache, build_cache
+from wessl.data.batch import Batch
+from wessl.data.cache import PictureCache
+from wessl.data.cache_build import build_cache
 from wessl.data.loader import Loader, epoch_order
 from wessl.data.sources import Source, open_source
 from wessl.data.workers import decode_many

@@ -15,7 +15,7 @@ from PIL import Image
 from shard_tools import number, numbered_shards, png, tar
 
 from wessl.data.bad_pictures import BadPicture, ShardLost
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.loader import Loader
 from wessl.data.order import GROUP, RUN, epoch_order
 from wessl.data.shard_names import expand_braces

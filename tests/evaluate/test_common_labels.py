@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wessl.data.cache import PictureCache, build_cache
+from wessl.data.cache import PictureCache
+from wessl.data.cache_build import build_cache
 from wessl.data.sources import open_source
 from wessl.errors import UserError
 from wessl.evaluate.labels import common_labels

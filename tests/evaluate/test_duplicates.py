@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.sources import open_source
 from wessl.evaluate.duplicates import common_pictures
 

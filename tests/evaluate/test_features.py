@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 from wessl.config import Config, EncoderConfig, HeadsConfig
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.digest import pictures_digest
 from wessl.data.sources import open_source
 from wessl.data.view_config import dino_views

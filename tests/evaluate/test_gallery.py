@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from wessl.config import EncoderConfig
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.sources import open_source
 from wessl.evaluate.features import TrainedEncoder, extract
 from wessl.evaluate.gallery import gallery

@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import wessl.evaluate.linear_grid as grid_module
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.loader import epoch_order
 from wessl.data.sources import open_source
 from wessl.data.splits import fraction_draws

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import wessl
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.sources import open_source
 from wessl.encoder.conv import ConvNet
 from wessl.evaluate.computed_by import code_digest, computed_by

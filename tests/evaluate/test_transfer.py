@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 
-from wessl.data.cache import Batch
+from wessl.data.batch import Batch
 from wessl.data.splits import held_out
 from wessl.data.transfer_sets import open_transfer_set
 from wessl.encoder.vit import ViT

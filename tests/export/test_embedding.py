@@ -9,7 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from wessl.data.cache import Batch, build_cache
+from wessl.data.batch import Batch
+from wessl.data.cache_build import build_cache
 from wessl.data.sources import open_source
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT

@@ -9,7 +9,7 @@ import torch
 from tiny import MEAN_STD, VIT, build_trainer, small_views, tiny_config
 
 from wessl.config import Config, EncoderConfig
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.sources import open_source
 from wessl.data.view_config import Crop, Views, msn_views
 from wessl.errors import UserError

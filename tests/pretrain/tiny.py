@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from wessl.config import Config, EncoderConfig, HeadsConfig, LossConfig, OptimConfig, Options
-from wessl.data.cache import PictureCache, build_cache
+from wessl.data.cache import PictureCache
+from wessl.data.cache_build import build_cache
 from wessl.data.loader import Loader
 from wessl.data.sources import open_source
 from wessl.data.view_config import Views, dino_views, msn_views

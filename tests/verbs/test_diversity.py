@@ -12,7 +12,7 @@ from PIL import Image
 import wessl
 from wessl.cli import main
 from wessl.config import Config
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.sources import open_source
 from wessl.data.views import centre_crop
 from wessl.errors import UserError

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import wessl
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.sources import open_source
 from wessl.evaluate.gallery import gallery
 from wessl.verbs.report import report

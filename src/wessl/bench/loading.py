@@ -10,7 +10,7 @@ from PIL import Image
 
 from wessl.bench.pictures import write_jpegs
 from wessl.bench.turns import Measured, Work, in_turns
-from wessl.data.cache import build_cache
+from wessl.data.cache_build import build_cache
 from wessl.data.cache_sync import wait_for_disk
 from wessl.data.loader import Loader
 from wessl.data.source import Source

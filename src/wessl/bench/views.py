@@ -10,7 +10,7 @@ from wessl.bench.pictures import pictures
 from wessl.bench.steps import Subject, batch_shape
 from wessl.bench.turns import Measured, Work, in_turns
 from wessl.data import kernels
-from wessl.data.cache import Batch
+from wessl.data.batch import Batch
 from wessl.data.view_config import Views
 from wessl.data.views import make_views
 

@@ -1,18 +1,12 @@
 """Pictures decoded once: one flat uint8 file, mapped into memory or held on the device.
 
 A cache is a folder `pictures-<hash>` with `pixels.bin` (the pictures end to end), a few `.npy`
-arrays and `header.json`. It is written under another name and renamed when complete, so a folder
-of the right name is always whole (`cache_sync` tells why even when the power fails); a lock lets a
-second process wait instead of decoding again.
+arrays and `header.json`; `cache_build` finds it or has it written.
 """
 
-import hashlib
-import json
 import math
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,52 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wessl.data.bad_pictures import Skipped, check_bad
-from wessl.data.cache_sync import is_marked, is_safe, sync_behind
-from wessl.data.cache_writer import Progress, sole_builder, write_cache
-from wessl.data.decode import Pixels
+from wessl.data.bad_pictures import Skipped
+from wessl.data.batch import Batch
 from wessl.data.names import Names
-from wessl.data.nvjpeg import BatchDecoder
-from wessl.data.source import Source, cache_directory
-
-VERSION = 2
-
-
-@dataclass
-class Batch:
-    """Pictures of a batch: `pixels` uint8 (b, H, W, C), zero beyond each one's height and width."""
-
-    pixels: Tensor
-    heights: Tensor
-    widths: Tensor
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(change(self.pixels), change(self.heights), change(self.widths))
-
-    @classmethod
-    def collate(cls, pictures: list[Pixels]) -> "Batch":
-        """Pad separate arrays to their largest.
-
-        >>> tall, wide = np.zeros((8, 6, 3), np.uint8), np.zeros((4, 9, 3), np.uint8)
-        >>> Batch.collate([tall, wide]).pixels.shape
-        torch.Size([2, 8, 9, 3])
-        """
-        heights, widths = ([picture.shape[axis] for picture in pictures] for axis in (0, 1))
-        shape = (len(pictures), max(heights), max(widths), pictures[0].shape[2])
-        pixels = np.zeros(shape, np.uint8)
-        for row, picture in zip(pixels, pictures, strict=True):
-            row[: picture.shape[0], : picture.shape[1]] = picture
-        sizes = (torch.tensor(side, dtype=torch.int32) for side in (heights, widths))
-        return cls(torch.from_numpy(pixels), *sizes)
 
 
 class PictureCache:
     """A complete cache, opened by `build_cache`; numbers count the pictures that could be decoded.
 
     >>> from tempfile import TemporaryDirectory
+    >>> from wessl.data.cache_build import build_cache
     >>> from wessl.data.sources import open_source
     >>> with TemporaryDirectory() as folder:
     ...     cache = build_cache(open_source("builtin://digits"), directory=folder).to("cpu")
@@ -183,94 +141,3 @@ def mean_std(pictures: Iterable[Tensor]) -> tuple[list[float], list[float]]:
         count += len(values)
     mean, square = sums / count
     return mean.tolist(), (square - mean.square()).clamp(0).sqrt().tolist()
-
-
-def build_cache(
-    source: Source,
-    short_side: int | None = 256,
-    directory: str | Path | None = None,
-    workers: int | None = None,
-    max_bad: int | float = 0.5,
-    progress: Progress | None = None,
-    jpeg: BatchDecoder | None = None,
-) -> PictureCache:
-    """Open the cache of `source`, decoding it first if there is none or the source has changed.
-
-    `short_side` shrinks larger pictures (`None` keeps all as they are). `max_bad` is how many
-    pictures (int) or what share of them (float) may fail to decode. `progress(done, total)` is
-    called while decoding. `workers` as in `decode_many`. `jpeg` decodes JPEGs instead of Pillow,
-    into a cache of its own.
-
-    ::
-
-        cache = build_cache(open_source("photos/"), short_side=256, progress=print).to("cuda")
-    """
-    home, wanted = _wanted(source, short_side, directory, None if jpeg is None else jpeg.name)
-    cache = _open(home, wanted)
-    if cache is not None and is_marked(home):  # for us, unless its builder still lives
-        sync_behind(home, sole_builder(home, lambda: True))
-    while cache is None:
-        with ExitStack() as lock:
-            alone = lock.enter_context(sole_builder(home, lambda: _open(home, wanted) is not None))
-            cache = _open(home, wanted)  # another process may have built it while we waited
-            if cache is None and alone:
-                write_cache(source, home, wanted, workers, max_bad, progress, jpeg)
-                cache = _open(home, wanted)
-                if cache is None:
-                    raise RuntimeError(f"{home} vanished just after it was written")
-                if is_marked(home):
-                    sync_behind(home, lock.pop_all())
-    check_bad(cache.skipped, len(source), max_bad, len(source))
-    return cache
-
-
-def find_cache(
-    source: Source,
-    short_side: int | None = 256,
-    directory: str | Path | None = None,
-    jpeg: str | None = None,
-) -> PictureCache | None:
-    """The cache that `build_cache` would open without decoding anything, or None.
-
-    `jpeg` is the name of what decoded its JPEGs, if that was not Pillow.
-    """
-    if not _home(source, short_side, directory, jpeg).exists():
-        return None  # without looking at every file
-    return _open(*_wanted(source, short_side, directory, jpeg))
-
-
-def _identity(source: Source, short_side: int | None, jpeg: str | None) -> dict[str, Any]:
-    identity = {
-        "version": VERSION,
-        "location": source.location,
-        "short_side": short_side,
-        "channels": source.channels,
-    }
-    return identity if jpeg is None else identity | {"jpeg": jpeg}
-
-
-def _home(
-    source: Source, short_side: int | None, directory: str | Path | None, jpeg: str | None
-) -> Path:
-    # The folder's name leaves the fingerprint out: a changed source replaces its old cache.
-    identity = json.dumps(_identity(source, short_side, jpeg)).encode()
-    key = hashlib.blake2b(identity, digest_size=10).hexdigest()
-    return cache_directory(directory) / f"pictures-{key}"
-
-
-def _wanted(
-    source: Source, short_side: int | None, directory: str | Path | None, jpeg: str | None
-) -> tuple[Path, dict[str, Any]]:
-    """Where the cache lies, and what its header must say."""
-    wanted = _identity(source, short_side, jpeg) | {"fingerprint": source.fingerprint}
-    return _home(source, short_side, directory, jpeg), wanted
-
-
-def _open(home: Path, wanted: dict[str, Any]) -> PictureCache | None:
-    """The cache if it is there, whole, and of this very source."""
-    try:
-        header = json.loads((home / "header.json").read_text())
-        whole = (home / "pixels.bin").stat().st_size == header["nbytes"] and is_safe(home)
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, KeyError):
-        return None
-    return PictureCache(home, header) if whole and wanted.items() <= header.items() else None

@@ -23,7 +23,7 @@ def pictures_digest(cache: PictureCache) -> str:
     """64 hexadecimal digits; labels and names do not count.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from wessl.data.cache import build_cache
+    >>> from wessl.data.cache_build import build_cache
     >>> from wessl.data.sources import open_source
     >>> with TemporaryDirectory() as folder:
     ...     cache = build_cache(open_source("builtin://digits"), directory=folder)

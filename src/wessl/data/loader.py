@@ -19,7 +19,8 @@ from torch import Tensor
 
 from wessl.data.ahead import Numbered, ahead_of
 from wessl.data.bad_pictures import BadPicture, ShardLost, Skipped, check_bad
-from wessl.data.cache import Batch, PictureCache
+from wessl.data.batch import Batch
+from wessl.data.cache import PictureCache
 from wessl.data.decode import Pixels
 from wessl.data.gpu_jpeg import decode_with
 from wessl.data.memory import available_memory

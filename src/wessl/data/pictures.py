@@ -13,7 +13,8 @@ from typing import Literal
 import torch
 
 from wessl.data.bad_pictures import BadPicture
-from wessl.data.cache import PictureCache, build_cache, find_cache, mean_std
+from wessl.data.cache import PictureCache, mean_std
+from wessl.data.cache_build import build_cache, find_cache
 from wessl.data.cache_writer import Progress
 from wessl.data.decode import Pixels
 from wessl.data.gpu_jpeg import decode_with

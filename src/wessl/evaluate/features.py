@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from wessl.config import EncoderConfig
-from wessl.data.cache import Batch, PictureCache
+from wessl.data.batch import Batch
+from wessl.data.cache import PictureCache
 from wessl.data.decode import PixelFormat, decode, pixels_of, with_channels
 from wessl.data.views import centre_crop
 from wessl.errors import UserError

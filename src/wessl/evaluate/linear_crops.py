@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wessl.data.cache import Batch, PictureCache
+from wessl.data.batch import Batch
+from wessl.data.cache import PictureCache
 from wessl.data.view_config import Crop, Photometric, Views
 from wessl.data.views import make_views
 from wessl.errors import UserError

@@ -12,7 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from wessl.data.cache import PictureCache, build_cache
+from wessl.data.cache import PictureCache
+from wessl.data.cache_build import build_cache
 from wessl.data.sources import Source
 from wessl.data.transfer_sets import TransferSet, open_transfer_set
 from wessl.errors import UserError

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wessl.data.bad_pictures import BadPicture
-from wessl.data.cache import Batch
+from wessl.data.batch import Batch
 from wessl.data.decode import Pixels
 from wessl.data.sources import Source
 from wessl.data.workers import decode_many

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from wessl.config import Config
-from wessl.data.cache import Batch
+from wessl.data.batch import Batch
 from wessl.data.draws import uniform
 from wessl.data.views import make_views
 from wessl.encoder.vit import ViT

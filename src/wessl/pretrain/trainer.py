@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from wessl.config import Config, Options
-from wessl.data.cache import Batch
+from wessl.data.batch import Batch
 from wessl.data.loader import Loader
 from wessl.ensemble.targets import Centering
 from wessl.errors import UserError

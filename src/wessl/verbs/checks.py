@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wessl.auto import FEW_STEPS, duration, enough_budget
 from wessl.config import Config, Options
-from wessl.data.cache import Batch
+from wessl.data.batch import Batch
 from wessl.data.loader import check_batch, check_parts
 from wessl.data.memory import available_memory
 from wessl.data.pictures import gigabytes

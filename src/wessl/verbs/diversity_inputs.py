@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from wessl.config import Config
-from wessl.data.cache import PictureCache, build_cache, find_cache
+from wessl.data.cache import PictureCache
+from wessl.data.cache_build import build_cache, find_cache
 from wessl.data.cache_writer import Progress
 from wessl.data.pictures import Pictures
 from wessl.data.source import Source, Subset

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from wessl.commands.evaluate import Evaluate
-from wessl.data.cache import PictureCache, build_cache
+from wessl.data.cache import PictureCache
+from wessl.data.cache_build import build_cache
 from wessl.data.file_source import is_parts
 from wessl.data.sources import FileSource, Source, open_source
 from wessl.data.split_files import split_draws

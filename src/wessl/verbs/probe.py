@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from wessl.config import Config, Options
 from wessl.data.bad_pictures import BadPicture
-from wessl.data.cache import Batch
+from wessl.data.batch import Batch
 from wessl.data.pictures import Pictures, choose_decode
 from wessl.data.sources import Source, open_source
 from wessl.errors import UserError
