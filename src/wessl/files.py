@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError
@@ -59,3 +59,19 @@ def write_json(path: Path, value: Any) -> None:
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def try_lock(file: IO[str], shared: bool = False) -> bool:
+    """Whether this process has the file's lock now, which dies with it, however that ends.
+
+    Where the system knows no such locks two processes on one folder are not noticed.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not a Unix
+        return True
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

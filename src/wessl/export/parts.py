@@ -4,7 +4,6 @@ import contextlib
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
@@ -12,12 +11,7 @@ from numpy.typing import NDArray
 
 from wessl.errors import UserError
 from wessl.export.stream import Part
-
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # not a Unix: two processes on one folder are then not noticed
-    fcntl = None
+from wessl.files import try_lock
 
 LISTED = ("numbers", "bad", "reasons")
 DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
@@ -49,11 +43,8 @@ def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) 
 
 @contextlib.contextmanager
 def alone(home: Path) -> Iterator[None]:
-    """For one process at a time; the lock dies with its process, however that ends."""
+    """For one process at a time."""
     with (home / ".lock").open("a") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(f"{home} is being written by another process") from None
+        if not try_lock(file):
+            raise UserError(f"{home} is being written by another process")
         yield

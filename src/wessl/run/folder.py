@@ -20,21 +20,14 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import IO, Any
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from wessl.errors import Failure, UserError
-from wessl.files import FULL, sha256, write_json, write_tensors, write_whole
-
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # not a Unix: two processes on one folder are then not noticed
-    fcntl = None
+from wessl.files import FULL, sha256, try_lock, write_json, write_tensors, write_whole
 
 State = dict[str, Any]
 
@@ -160,16 +153,13 @@ class Run:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """For one process at a time; the lock dies with its process, however that ends."""
-        if fcntl is None:
-            yield
-            return
+        """For one process at a time."""
         with self._writable():
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("a+")
         with lock as file:
             tries = 10  # whoever asks whether it is busy holds it for an instant
-            while not _lock(file, fcntl.LOCK_EX):
+            while not try_lock(file):
                 tries -= 1
                 if tries == 0:
                     file.seek(0)
@@ -184,10 +174,8 @@ class Run:
     @property
     def busy(self) -> bool:
         """Whether a process is training it now."""
-        if fcntl is None:
-            return False
         with contextlib.suppress(OSError), (self.path / ".lock").open() as file:
-            return not _lock(file, fcntl.LOCK_SH)  # for an instant, if it is free
+            return not try_lock(file, shared=True)  # for an instant, if it is free
         return False
 
     def save_encoder(self, state: dict[str, Tensor], description: State) -> None:
@@ -234,15 +222,6 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list):
         return [_strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _lock(file: IO[str], kind: int) -> bool:
-    assert fcntl is not None
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def damage(checkpoint: Path) -> str | None:
