@@ -36,7 +36,7 @@ def cells(row: Measured, last: Measured) -> list[str]:
     if "mfu" in facts:
         more.append(f"MFU {facts['mfu']:.0%}")
     if "excess" in facts:
-        more.append(f"excess {facts['excess']:.0e}")
+        more.append(f"loss {facts['excess']:.0e} above the lowest")
     return [
         f"{1e3 * row.seconds:,.1f} ms",
         f"{row.items / row.seconds:,.0f} {ITEMS[row.section]}",

@@ -173,7 +173,7 @@ def _words(result: Record) -> str:
     said = result["protocol"]
     if "strength_chosen" in said:
         many = f"{result['draws']} draws" if result["draws"] > 1 else "one draw"
-        return f"{many}; strength {_chosen(said['strength_chosen'])}"
+        return f"{many}; L2 penalty {_chosen(said['strength_chosen'])}"
     if "neighbours_chosen" in said:
         return f"k = {result['k']}, {_chosen(said['neighbours_chosen'])}"
     best = result["chosen"]
