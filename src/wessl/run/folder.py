@@ -153,7 +153,7 @@ class Run:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """For one process at a time."""
+        """For one process at a time; the lock dies with it, however that ends."""
         with self._writable():
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("a+")
