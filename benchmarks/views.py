@@ -16,9 +16,9 @@ from torch import Tensor
 
 from wessl.bench.memory import peak_bytes
 from wessl.bench.pictures import pictures
-from wessl.bench.turns import wait_for
 from wessl.bench.views import STD, plain_views_of, uses_kernels, views_of
 from wessl.data.view_config import dino_views
+from wessl.pretrain.loop import wait_for
 
 
 def times(call: Callable[[], object], device: torch.device, rounds: int) -> tuple[float, float]:

@@ -102,9 +102,9 @@ def digits(tmp_path):
     return build_cache(open_source("builtin://digits/test"), None, tmp_path / "cache", workers=0)
 
 
-def kept_after(folder, encoder, cache, reading="cls"):
+def kept_after(folder, encoder, cache, reading="cls", precision="fp32"):
     """Features by the command of another day; the files that lie there then."""
-    FeatureStore(folder).features(encoder, cache, reading)
+    FeatureStore(folder).features(encoder, cache, reading, precision=precision)
     return {file.name for file in (folder / "features").iterdir()}
 
 
@@ -124,15 +124,21 @@ def test_new_features_replace_those_that_nothing_can_read_any_more(
     assert first.isdisjoint(second)
 
 
-@pytest.mark.parametrize("keeper", ["node", "student", "device", "earlier version", "result"])
+@pytest.mark.parametrize(
+    "keeper",
+    ["node", "student", "device", "earlier version", "result", "pictures", "reading", "precision"],
+)
 def test_features_that_somebody_may_still_read_stay(encoder, digits, tmp_path, monkeypatch, keeper):
     first = kept_after(tmp_path, encoder, digits)
-    if keeper == "student":
+    other = digits
+    if keeper == "pictures":
+        other = build_cache(open_source("builtin://digits/train"), None, tmp_path, workers=0)
+    elif keeper == "student":
         encoder.description["network"] = "student"
         torch.nn.init.ones_(next(encoder.parameters()))
     elif keeper == "device":
         monkeypatch.setattr("wessl.evaluate.computed_by.device_name", lambda device: "H200")
-    else:
+    elif keeper not in ("reading", "precision"):
         monkeypatch.setattr(torch, "__version__", "99.0.0")
     if keeper == "node":
         monkeypatch.setattr("platform.node", lambda: "another machine")
@@ -142,7 +148,9 @@ def test_features_that_somebody_may_still_read_stay(encoder, digits, tmp_path, m
         if keeper == "result":
             file.rename(file.with_name(f"result-{file.name}"))
             first = {f"result-{file.name}"}
-    second = kept_after(tmp_path, encoder, digits)
+    reading = "cls+mean" if keeper == "reading" else "cls"
+    precision = "bf16" if keeper == "precision" else "fp32"
+    second = kept_after(tmp_path, encoder, other, reading, precision)
     assert len(second) == 2
     assert first < second
 

@@ -208,7 +208,9 @@ def test_a_broken_labelled_picture_is_left_out_with_a_word(run, folder, tmp_path
     same = wessl.classify(run, folder, labelled, device="cpu")
     assert (same.labels, same.confidence) == (found.labels, found.confidence)
     (labelled / "d3" / "13.png").write_bytes(b"")
-    with pytest.raises(UserError, match=r"an empty file\), and no other picture is labelled 'd3'"):
+    with pytest.raises(
+        UserError, match=r"an empty file\), and no other picture labelled 'd3' can be"
+    ):
         wessl.classify(run, folder, labelled, device="cpu")
 
 
@@ -218,6 +220,20 @@ def test_more_labels_do_not_compute_the_features_again(run, folder, tmp_path):
     wessl.classify(run, folder, table(tmp_path, 3), device="cpu")
     again = {path: path.stat().st_mtime_ns for path in run.path.rglob("stream-*/features.npy")}
     assert again == kept
+
+
+def test_features_of_an_encoder_that_changed_replace_the_old_ones(run, folder, tmp_path):
+    own = wessl.Run(shutil.copytree(run.path, tmp_path / "run"))
+    shutil.rmtree(own.path / "features", ignore_errors=True)
+    wessl.classify(own, folder, table(tmp_path, 2), device="cpu")
+    (kept,) = own.path.rglob("stream-*/features.npy")
+    before = np.load(kept)
+    weights, description = own.load_encoder()
+    own.save_encoder({name: -tensor for name, tensor in weights.items()}, description)
+    wessl.classify(own, folder, table(tmp_path, 2), device="cpu")
+    (again,) = own.path.rglob("stream-*/features.npy")
+    assert again == kept
+    assert not np.allclose(np.load(again), before)
 
 
 def test_features_of_a_folder_that_changed_replace_the_old_ones(run, folder, tmp_path):

@@ -249,6 +249,15 @@ def test_weights_are_never_written_over(run, tmp_path):
     assert contents(tmp_path) == before
 
 
+def test_what_only_looks_like_an_earlier_output_stays(run, tmp_path):
+    data = tmp_path / "x.npz.neighbours.npz"  # which -o x.npy would have, not -o x.npz
+    np.savez(data, images=np.zeros((4, 8, 8), np.uint8))
+    wessl.embed(run, data, tmp_path / "x.npz", device="cpu")
+    assert data.exists()
+    with pytest.raises(UserError, match=r"remove .*x\.npy\.neighbours\.npz, which is DATA"):
+        wessl.embed(run, data.rename(tmp_path / "x.npy.neighbours.npz"), tmp_path / "x.npy")
+
+
 @pytest.mark.parametrize(
     ("flag", "kind", "left"),
     [

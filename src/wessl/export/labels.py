@@ -87,7 +87,7 @@ def readable(labels: Labels, data: Source, side: int) -> Labels:
     for label, some in bad.items():
         if label not in found.counts:
             raise UserError(
-                f"{some[0]}, and no other picture is labelled {label!r}; repair it or label one"
+                f"{some[0]}, and no other picture labelled {label!r} can be; repair it or label one"
             )
     notes = [f"{words}; it is left out" for some in bad.values() for words in some]
     if (more := len(notes) - NAMED) > 0:

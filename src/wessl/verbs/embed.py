@@ -118,9 +118,10 @@ def _remove_old(path: Path, files: list[Path], say: Say) -> None:
         "duplicates.csv": "see --duplicates",
         "neighbours.npz": "see --neighbours",
     }
+    ours = _beside(path)  # of which none is DATA
     for name, words in why.items():
         listed = beside(path, name)
-        if listed not in files and listed.exists():
+        if listed in ours and listed not in files and listed.exists():
             listed.unlink()
             say(f"{listed} is removed: it told of an earlier call's features; {words}")
 

@@ -48,6 +48,8 @@ def enter(
     home = next((Path(path) for path in asked.run if Path(path).is_dir()), None)
     for i, path in enumerate([*asked.run, *asked.also]):
         own = i < len(asked.run)
+        folder = Path(path) if Path(path).is_dir() else None
+        store = FeatureStore(folder, team.group, asked.again)  # before the encoder is read
         encoder = load(path, device, asked.network if own else "teacher")
         name = names[i] + " (student)" * (own and asked.network == "student")
         for words in say_of(encoder.description, name):
@@ -59,8 +61,6 @@ def enter(
                 f"{path} takes pictures of {count(takes, 'channel')} and {asked.run[0]} of "
                 f"{wanted}; evaluate them in two commands"
             )
-        folder = Path(path) if Path(path).is_dir() else None
-        store = FeatureStore(folder, team.group, asked.again)
         results = ResultStore(folder or home, team.group, asked.again)
         role = "run" if own else "also"
         yield Contestant(name, role, encoder, store, device, encoder, quiet, devices, results)
