@@ -61,6 +61,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sha256_of(value: Any) -> str:
+    """64 digits of a plain value, by its JSON; the order of a dictionary's keys does not count."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def try_lock(file: IO[str], shared: bool = False) -> bool:
     """Whether this process has the file's lock now, which dies with it, however that ends.
 

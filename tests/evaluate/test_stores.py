@@ -15,7 +15,7 @@ from wessl.data.sources import open_source
 from wessl.encoder.conv import ConvNet
 from wessl.evaluate.computed_by import code_digest, computed_by
 from wessl.evaluate.contestants import Contestant
-from wessl.evaluate.feature_store import FeatureStore, features_key
+from wessl.evaluate.feature_store import FeatureStore, features_made_of
 from wessl.evaluate.features import TrainedEncoder
 from wessl.evaluate.protocol import Labelled
 from wessl.evaluate.result_store import ResultStore
@@ -71,7 +71,8 @@ def test_the_number_of_one_gpu_model_does_not_answer_on_another(encoder, monkeyp
     def keys(*devices):
         places = [torch.device(device) for device in devices]
         of = Contestant("it", "run", encoder, FeatureStore(None), places[0], encoder, True, devices)
-        return features_key(encoder, "w", "p", "cls", "fp32", places), str(of.sees("fp32"))
+        made_of = features_made_of(encoder, "w", "p", "cls", "fp32", places)
+        return str(made_of), str(of.sees("fp32"))
 
     models = ["H200", "H200", "L4"]
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: models[device.index])

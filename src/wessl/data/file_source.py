@@ -17,7 +17,9 @@ from wessl.data.names import Names, list_folder
 from wessl.data.source import EncodedSource, digest, number_labels
 from wessl.errors import UserError
 
-_PARTS = {"train", "training", "test", "testing", "val", "valid", "validation"}
+TO_LEARN_FROM = ("train", "training")
+TO_TEST_ON = ("test", "testing", "val", "valid", "validation")
+"""What folders of a data set's parts are called."""
 
 
 def is_parts(names: Iterable[str]) -> bool:
@@ -27,7 +29,7 @@ def is_parts(names: Iterable[str]) -> bool:
     (True, True, False, False)
     """
     lower = {name.lower() for name in names}
-    return bool(lower) and lower <= _PARTS
+    return bool(lower) and lower <= {*TO_LEARN_FROM, *TO_TEST_ON}
 
 
 def look_at_files(count: int, look: Callable[[range], None]) -> None:

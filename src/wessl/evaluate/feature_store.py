@@ -29,7 +29,7 @@ from wessl.evaluate.passes import Progress, place_in, settle_precision
 from wessl.evaluate.readings import TOKENS, Reading
 from wessl.evaluate.settings import Precision
 from wessl.evaluate.store_home import open_home
-from wessl.files import write_whole
+from wessl.files import sha256_of, write_whole
 
 _FORMAT = 1
 
@@ -116,7 +116,7 @@ class FeatureStore:
             return None
         settled = settle_precision(precision, devices)
         digests = weights_digest(encoder), pictures_digest(cache)
-        name = features_key(encoder, *digests, "cls", settled, devices)
+        name = _name(features_made_of(encoder, *digests, "cls", settled, devices))
         return self._read(name, (len(cache), TOKENS["cls"] * encoder.dim))
 
     def _missed(self, flags: list[bool], readings: Sequence[Reading]) -> list[Reading]:
@@ -158,18 +158,6 @@ class FeatureStore:
             )
 
 
-def features_key(
-    encoder: TrainedEncoder,
-    weights: str,
-    pictures: str,
-    reading: Reading,
-    precision: str,
-    devices: Sequence[torch.device],
-) -> str:
-    """A file name, 32 digits, from all that makes them; `weights` and `pictures` are digests."""
-    return _name(features_made_of(encoder, weights, pictures, reading, precision, devices))
-
-
 def features_made_of(
     encoder: TrainedEncoder,
     weights: str,
@@ -178,6 +166,7 @@ def features_made_of(
     precision: str,
     devices: Sequence[torch.device],
 ) -> dict[str, Any]:
+    """All that makes features; `weights` and `pictures` are digests."""
     described = encoder.description
     return dict(
         format=_FORMAT,
@@ -192,7 +181,7 @@ def features_made_of(
 
 
 def _name(made_of: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:32]
+    return sha256_of(made_of)[:32]
 
 
 def weights_digest(encoder: TrainedEncoder) -> str:

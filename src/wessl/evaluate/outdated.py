@@ -11,7 +11,6 @@ so do features of other pictures, which are known by their pixels and may lie an
 """
 
 import contextlib
-import hashlib
 import json
 import platform
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from wessl.evaluate.features import TrainedEncoder
+from wessl.files import sha256_of
 
 State = dict[str, Any]
 DAMAGED = (OSError, SafetensorError, LookupError, TypeError, ValueError)
@@ -35,7 +35,7 @@ def about(encoder: TrainedEncoder, made_of: State) -> dict[str, str]:
         network=encoder.description.get("network"),
     )
     place = [platform.node(), str(Path(__file__).parents[1]), str(Path(torch.__file__).parent)]
-    return dict(purpose=_digest(purpose), weights=made_of["weights"], place=_digest(place))
+    return dict(purpose=sha256_of(purpose), weights=made_of["weights"], place=sha256_of(place))
 
 
 def read_about(path: Path) -> State:
@@ -57,7 +57,3 @@ def drop_outdated(path: Path, since: float) -> None:
             same = other != path and old["purpose"] == new["purpose"]
             if same and gone and other.stat().st_mtime < since:
                 other.unlink()
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]

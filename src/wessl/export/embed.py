@@ -12,8 +12,6 @@ through a memory map. A folder with another key is begun anew.
 """
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +27,7 @@ from wessl.evaluate.feature_store import weights_digest
 from wessl.evaluate.passes import Progress
 from wessl.export.parts import DAMAGED, LISTED, alone, read_arrays, save, whole, write_header
 from wessl.export.stream import Look, encode
-from wessl.files import write_whole
+from wessl.files import sha256_of, write_whole
 
 Say = Callable[[str], None]
 PART = 2048
@@ -57,7 +55,7 @@ class Embedded:
 
 def key_of(look: Look, source: Source, part: int = PART) -> str:
     """64 digits that change with anything the features depend on."""
-    return _digest(_made_of(look, source, part, source.fingerprint, weights_digest(look.encoder)))
+    return sha256_of(_made_of(look, source, part, source.fingerprint, weights_digest(look.encoder)))
 
 
 def name_of(look: Look, source: Source, own: bool) -> str:
@@ -66,7 +64,7 @@ def name_of(look: Look, source: Source, own: bool) -> str:
     In a folder that is its encoder's `own` so do those of changed weights.
     """
     weights = "its own" if own else weights_digest(look.encoder)
-    return _digest(_made_of(look, source, PART, source.location, weights))
+    return sha256_of(_made_of(look, source, PART, source.location, weights))
 
 
 def _made_of(look: Look, source: Source, part: int, pictures: str, weights: str) -> dict[str, Any]:
@@ -83,10 +81,6 @@ def _made_of(look: Look, source: Source, part: int, pictures: str, weights: str)
         precision=look.precision,
         cut=[part, look.batch_size],
     )
-
-
-def _digest(made_of: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
 
 def embed_into(

@@ -2,15 +2,11 @@
 
 from pathlib import Path
 
-from wessl.data.file_source import is_parts
+from wessl.data.file_source import TO_LEARN_FROM, TO_TEST_ON, is_parts
 from wessl.data.sources import FileSource, Source
 from wessl.errors import UserError
 
-PARTS = {
-    "--train": ("train", "training"),
-    "--test": ("test", "testing", "val", "valid", "validation"),
-}
-"""What parts are called, those first that a flag is likelier to mean."""
+PARTS = {"--train": TO_LEARN_FROM, "--test": TO_TEST_ON}
 
 
 def refuse_parts(source: Source, data: str, flag: str) -> None:
