@@ -15,7 +15,9 @@ from wessl.auto import DataFacts
 from wessl.commands.budget import seconds
 from wessl.config import Config
 from wessl.errors import UserError
+from wessl.pretrain.schedules import schedule
 from wessl.settings import differences, from_dict, override, to_dict
+from wessl.verbs import checks
 
 START = max(auto.START_SECONDS.values())
 STARRED = [family for family in recipes.FAMILIES if "star" in family]
@@ -277,6 +279,32 @@ def test_the_users_epochs_take_the_schedules_along():
     config, choices = auto.small("auto", facts(), epochs=10)
     assert (config.optim.epochs, config.optim.warmup_epochs, config.loss.gamma_epochs) == (10, 1, 3)
     assert ("optim.epochs", "as asked for") in [(c.setting, c.reason) for c in choices]
+
+
+@pytest.mark.parametrize("side", [8, 64])
+@pytest.mark.parametrize("weighting", ["ent", "ent-st", "kl", "var"])
+def test_what_a_user_asks_for_arrives_before_a_short_run_ends(side, weighting):
+    asked = {"loss.weighting": weighting, "loss.teacher_temperature": 0.02, "loss.gamma": 0.1}
+
+    def change(config):
+        return override(config, asked)
+
+    given_facts = facts(2_000, side, 1 if side == 8 else 3)
+    config = change(auto.small("auto", given_facts, epochs=10, change=change)[0])
+    steps = 10 * (2_000 // config.optim.batch_size)
+    last = schedule(steps - 1, steps, steps // 10, config.optim, config.loss, config.heads.codes)
+    assert last.teacher_temperature == 0.02
+    assert last.gamma == pytest.approx(0.1 * math.log(config.heads.codes))
+    assert checks.longer_than_the_run(config) is None
+
+
+@given(st.integers(2, 300), st.integers(2**20, 2**34))
+def test_a_batch_the_user_asked_for_is_cut_into_parts_that_divide_it(batch, memory):
+    def change(config):
+        return override(config, {"optim.batch_size": batch})
+
+    config = change(auto.small("auto", facts(1000, 64, 3, memory=memory), change=change)[0])
+    assert batch % config.optim.accumulate == 0
 
 
 def test_what_depends_on_a_setting_follows_the_users_own():

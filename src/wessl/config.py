@@ -14,6 +14,8 @@ from wessl.data.view_config import Views, dino_views
 WEIGHTINGS = (
     "unif", "unif-all", "prob", "prob-te", "prob-max", "prob-max-te", "ent", "ent-st", "kl", "var",
 )  # fmt: skip
+NOT_IN_NATS = {name for name in WEIGHTINGS if name.startswith(("unif", "prob"))}
+"""Whose score is a probability, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,20 @@ class LossConfig:
     """Weight of mean-entropy maximisation (MSN*)."""
     mask: float = 0.0
     """Share of patches dropped from the student's global views (MSN*)."""
+
+    @property
+    def gamma_in_nats(self) -> bool:
+        """Whether gamma is a share of ln c, which falls to it: unif has none, prob* one as it is.
+
+        >>> LossConfig("ent-st").gamma_in_nats, LossConfig("prob-te").gamma_in_nats
+        (True, False)
+        """
+        return self.weighting not in NOT_IN_NATS
+
+    @property
+    def settled_gamma(self) -> float:
+        """Where gamma arrives: as set, or the paper's."""
+        return self.gamma if self.gamma is not None else 0.05 if self.gamma_in_nats else 1.0
 
     def patches_kept(self, patches: int) -> int:
         """Of a global view's patches, how many the student sees.

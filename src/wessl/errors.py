@@ -34,6 +34,14 @@ class Failure(UserError):
     exit_code = 1
 
 
+class Busy(UserError):
+    """Another process is at it; when that is done, the same may be asked again."""
+
+
+class Diverged(Failure):
+    """Training broke down in NaN or infinite numbers."""
+
+
 class Lost(Failure):
     """Something is gone that was there a moment ago; another try may find it again."""
 

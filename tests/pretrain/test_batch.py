@@ -11,7 +11,7 @@ from tiny import MEAN_STD, VIT, build_trainer, small_views, tiny_config
 from wessl.config import Config, EncoderConfig
 from wessl.data.cache_build import build_cache
 from wessl.data.sources import open_source
-from wessl.data.view_config import Crop, Views, msn_views
+from wessl.data.view_config import Crop, Views, dino_views, msn_views
 from wessl.errors import UserError
 from wessl.pretrain.batch import mask, merge_pictures, prepare, split
 from wessl.pretrain.model import Model, build_model
@@ -53,6 +53,15 @@ def test_a_picture_gets_the_same_in_any_batch(pictures, student, views):
     other = prepared(pictures, [40, 9, 41], config, student)
     assert all_equal(of_picture(many, 3), of_picture(alone, 0))
     assert all_equal(of_picture(many, 3), of_picture(other, 1))
+
+
+def test_local_views_as_large_as_the_global_ones_are_not_masked(pictures, student):
+    config = tiny_config(**{**MASKED, "views": dino_views(8, 8, 3)})
+    views = prepared(pictures, [3, 14], config, student)
+    assert [len(x) for x in views.student] == [2 * 2, 3 * 2]
+    assert [x is None for x in views.keep] == [False, True]
+    assert len(views.keep[0]) == 2 * 2
+    assert [len(x) for x in views.teacher] == [2 * 2]
 
 
 def test_another_step_or_seed_gives_other_views_masks_and_draws(pictures, config, student):

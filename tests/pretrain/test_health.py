@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from tiny import RECIPES, VIT, build_trainer, tiny_config
+from tiny import RECIPES, VIT, advance, build_trainer, tiny_config
 
 from wessl.data.view_config import drawing_views
 from wessl.errors import UserError
@@ -212,6 +212,30 @@ def test_a_few_bad_steps_are_skipped_counted_told_and_survived(digits, tmp_path,
     assert messages[1] == "health: nonfinite is over"
     assert all(x.isfinite().all() for x in trainer.teacher.state_dict().values())
     assert math.isfinite(found[-1]["loss"])
+
+
+def timeless(row):
+    clock = ("images_per_second", "ms", "data_wait", "eta")
+    return {name: value for name, value in row.items() if name not in clock}
+
+
+def test_a_run_that_goes_on_tells_of_all_steps_since_the_last_row(digits, tmp_path):
+    """Skipped ones too: a run that is stopped often must not outlive their limit."""
+    spoiled = dict(prepare=spoil(7), log_every=10, epochs=0.4)
+    _, expected, _ = watch(digits, tmp_path / "whole", **spoiled)
+    config = tiny_config(views=drawing_views(8), batch_size=32, codes=32, hidden_dim=32, epochs=0.4)
+    trainers = [build_trainer(digits, config, log_every=10) for _ in range(2)]
+    for trainer in trainers:
+        plain = trainer.prepare
+        trainer.prepare = lambda *batch, t=trainer, plain=plain: spoil(7)(t, plain(*batch))
+    advance(trainers[0], 8)
+    trainers[1].load_state(trainers[0].state())
+    rows = []
+    train(trainers[1], Run.create(tmp_path / "second", {}), rows.append)
+    found = [timeless(row) for row in rows if "loss" in row]
+    assert found == [timeless(row) for row in expected]
+    assert found[0]["skipped_steps"] == 1
+    assert trainers[1].skipped == 1
 
 
 def give_up(cache, folder, **settings):

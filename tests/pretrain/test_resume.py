@@ -66,7 +66,7 @@ def test_checkpoints_hold_everything_and_load_without_running_code(pictures, tmp
     path = run.save_checkpoint(6, trainer.state(), keep=2)
     state = torch.load(path, weights_only=True)
     assert state.keys() == {
-        "step", "seconds", "skipped", "student", "teacher", "centering", "optimizer",
+        "step", "seconds", "skipped", "student", "teacher", "centering", "optimizer", "meter",
     }  # fmt: skip
     moments = state["optimizer"]["state"]
     assert len(moments) == len(trainer.trained)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from wessl.config import LossConfig, OptimConfig
+from wessl.ensemble.weighting import SCHEMES, as_temperature
 from wessl.pretrain.schedules import Now, schedule
 
 STEPS, PER_EPOCH, CODES = 80, 10, 64
@@ -93,7 +94,7 @@ def test_a_temperature_without_a_warm_up_is_the_final_one_at_once(stepwise):
     assert at(0, **settings).teacher_temperature == pytest.approx(0.03)
 
 
-@pytest.mark.parametrize("weighting", ["ent", "ent-st", "kl", "var", "unif"])
+@pytest.mark.parametrize("weighting", ["ent", "ent-st", "kl", "var", "own"])
 def test_gamma_falls_from_half_of_ln_c_to_its_target_in_units_of_ln_c(weighting):
     values = [at(s, weighting=weighting, gamma=0.06, gamma_epochs=3).gamma for s in range(STEPS)]
     ramp = np.concatenate([np.linspace(0.5, 0.06, 31), np.full(STEPS - 31, 0.06)])
@@ -118,6 +119,14 @@ def test_probs_gamma_is_taken_as_it_is_from_the_first_step(weighting):
     assert at(0, weighting=weighting).gamma == 1.0
     assert at(0, weighting=weighting, gamma=0.3).gamma == 0.3
     assert at(STEPS - 1, weighting=weighting, gamma=0.3).gamma == 0.3
+
+
+def test_settings_and_weightings_agree_on_whose_gamma_is_in_nats():
+    for name, scheme in SCHEMES.items():
+        usual = as_temperature(scheme, None, CODES)
+        loss = LossConfig(weighting=name)
+        in_nats = loss.settled_gamma * (math.log(CODES) if loss.gamma_in_nats else 1)
+        assert scheme.hard or usual == pytest.approx(in_nats), name
 
 
 def test_gamma_stays_positive_with_a_single_code():

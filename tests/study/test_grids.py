@@ -9,6 +9,7 @@ import torch
 
 from wessl.auto import DataFacts
 from wessl.config import Options
+from wessl.errors import UserError
 from wessl.pretrain.model import build_model
 from wessl.settings import differences, to_dict
 from wessl.study.asked import Asked, head_parameters, make_items, make_key
@@ -76,6 +77,17 @@ def test_cells_differ_from_the_base_by_what_they_say_alone():
     gammas = changed("gamma", "DINO*, gamma = 0.05 ln c", "DINO*, gamma = 0.2 ln c")
     assert gammas == {"loss.gamma": 0.2}
     assert changed("heads", "DINO*, m = 2", "DINO*, m = 32") == {"heads.count": 32}
+
+
+def test_a_users_gamma_reaches_every_weighting_and_a_recipes_only_its_own():
+    cells = {cell.name: cell for cell in STUDIES["weightings"].cells(SIZES["small"])}
+
+    def gamma(name, settings):
+        return resolve(cells[name], SIZES["small"], TINY_IMAGENET, settings).loss.gamma
+
+    assert [gamma(name, {}) for name in ("ent", "kl", "prob", "unif")] == [0.05, 0.05, 1.0, None]
+    for asked in ({"loss.gamma": 0.3}, {"gamma": 0.3}):
+        assert [gamma(name, asked) for name in ("ent", "kl", "prob")] == [0.3, 0.3, 0.3]
 
 
 def test_the_paper_size_is_the_published_recipe_for_300_epochs():
@@ -200,6 +212,22 @@ def test_the_ensemble_beside_teacher_temperatures_has_its_bases_temperature(fact
     base = found["1 head, τ = 0.025"]
     assert ent.loss.teacher_temperature == base.loss.teacher_temperature == 0.025
     assert ent.loss.teacher_temperature_start == base.loss.teacher_temperature_start == 0.05
+
+
+@pytest.mark.parametrize("name", ["optim.batch_size", "batch_size"])
+def test_an_overhead_has_its_steps_whatever_the_batch_and_however_it_is_named(name):
+    def items(batch):
+        known = dict(settings={name: batch})
+        data = Data("builtin://digits", None)
+        asked = Asked(STUDIES["overhead"], SIZES["smoke"], data, Path("nowhere"), (0,), **known)
+        return make_items(asked, DIGITS, torch.device("cpu"), "data")
+
+    for batch in (16, 64):
+        for config in (item.config for item in items(batch)):
+            assert config.optim.batch_size == batch
+            assert round(config.optim.epochs * (1297 // batch)) == SIZES["smoke"].overhead_steps
+    with pytest.raises(UserError, match="a batch of 4096 cannot be drawn from 1297 pictures"):
+        items(4096)
 
 
 def test_a_cell_compared_with_a_stranger_is_refused_before_anything_runs():

@@ -17,6 +17,7 @@ from small_runs import QUICK, command, photographs, tiny
 import wessl
 from wessl import plan
 from wessl.config import Config
+from wessl.data.view_config import Crop, Views
 from wessl.errors import UserError
 from wessl.recipes import recipe
 from wessl.settings import override, to_dict
@@ -27,6 +28,9 @@ from wessl.verbs.completion import flags_of
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("WESSL_CACHE", str(tmp_path / "cache"))
+
+
+ONLY_TARGETS = Views((Crop(32, 3, (0.5, 1.0), role="target"),))
 
 
 def test_a_folder_of_photographs_becomes_an_encoder_with_timms_names(tmp_path):
@@ -320,6 +324,13 @@ def test_published_recipes_run_when_made_small(tmp_path, name):
         ("photos", dict(recipe="dino-star-entt"), "did you mean"),
         ("photos", dict(log_every=0), "--log-every must be at least 1, got 0"),
         ("photos", dict(batch_size=8, accumulate=3), "--optim.accumulate 3 does not divide"),
+        ("photos", dict(views=Views((Crop(32, 1, (0.5, 1)),))), "1 of role global alone the stud"),
+        ("photos", dict(views=ONLY_TARGETS), "3 of role target alone the student has no view"),
+        (
+            "photos",
+            dict(recipe="msn/vits16", precision="fp32", batch_size=4, accumulate=4),
+            "--heads.batch-norm needs two views at a time",
+        ),
         ("photos", {"heads.count": 0}, "--heads.count must be at least 1, got 0"),
         ("photos", dict(lr=-1.0), "--optim.lr must be at least 0, got -1.0"),
         ("photos", dict(weighting="bogus"), "--loss.weighting 'bogus' is unknown"),

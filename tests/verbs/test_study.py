@@ -231,6 +231,10 @@ def test_heads_are_compared_before_slim_runs_lose_them(tmp_path):
     weights = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/encoder.safetensors")}
     again = wessl.study("diversity", out=tmp_path / "again", **settings)
     assert again["rows"] == first["rows"]
+    other = wessl.study("diversity", out=tmp_path / "other", **settings | dict(draws=2))
+    for row, before in zip(other["rows"], first["rows"], strict=True):
+        assert row["results"]["diversity"] == before["results"]["diversity"]
+        assert row["results"]["k-NN"]["mean"] == before["results"]["k-NN"]["mean"]
     assert {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/encoder.safetensors")} == weights
 
 

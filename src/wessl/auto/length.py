@@ -96,8 +96,9 @@ def choose_schedules(config: Config, facts: DataFacts) -> list[Choice]:
         falls, share = min(30.0, round(0.15 * epochs, 2)), "the paper's 30 epochs, but 15 % at most"
         back = min(250.0, max(10.0, steps / 300))
         end = ": as many as in the paper" if back == 250 else "; a slower one holds short runs back"
-        choices.append(Choice("loss.teacher_temperature_epochs", falls, share))
-    if loss.weighting == "ent":
+    # On drawings, so that another temperature than the constant one arrives when asked for.
+    choices.append(Choice("loss.teacher_temperature_epochs", falls, share))
+    if loss.gamma_in_nats:
         choices.append(Choice("loss.gamma_epochs", falls, share))
     why = f"the teacher averages the student over its last {back:.0f} steps or so{end}"
     return [*choices, Choice("optim.momentum", round(1 - 1 / back, 4), why)]

@@ -99,14 +99,13 @@ def _drawings(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, lis
         Choice("short_side", facts.short_side, "the pictures' own size"),
         batch,
         _count(base),
-        _codes(base, batch.value, 128),
+        _codes(batch.value, 128),
         Choice(
             "heads.depth", 1, "linear heads leave more to the encoder: +2 points 1-shot on digits"
         ),
         Choice("heads.embed_dim", 64, "in proportion to an encoder 96 wide"),
         Choice("optim.lr", 1e-3, "higher ones were no better on digits"),
         Choice("optim.weight_decay_end", 0.1, "a small network needs less"),
-        Choice("optim.clip", 3.0, "the paper's for DINO*"),
     ]
     if base.loss.mask > 0:
         why = "masks drop patches, which the convolutional encoder does not have"
@@ -139,7 +138,7 @@ def _photographs(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, 
         Choice("short_side", 256 if side >= 160 else side, "as much as the views can use"),
         batch,
         _count(base),
-        _codes(base, batch.value, base.heads.codes),
+        _codes(batch.value, base.heads.codes),
         Choice("heads.hidden_dim", base.heads.hidden_dim, "the paper's"),
         Choice(
             "optim.lr",
@@ -196,19 +195,18 @@ def _count(base: Config) -> Choice:
     return Choice("heads.count", count, "the ensemble; the paper's" if count > 1 else "no ensemble")
 
 
-def _codes(base: Config, batch: int, wanted: int) -> Choice:
+def _codes(batch: int, wanted: int) -> Choice:
     targets = 2 * batch
     if wanted <= targets:
         return Choice("heads.codes", wanted, f"no more than the {targets} targets of a step")
-    spread = "Sinkhorn" if base.loss.target == "sinkhorn" else "ME-MAX"
-    reason = f"{wanted} wanted, but {spread} can spread only 2 x {batch} targets a step over them"
+    reason = f"{wanted} wanted, but a step has only 2 x {batch} targets to spread over them"
     return Choice("heads.codes", targets, reason, warning=True)
 
 
 def _parts(config: Config, facts: DataFacts) -> Choice:
-    parts, memory = 1, facts.memory_bytes
-    while parts < config.optim.batch_size and _peak(config, parts, facts) > 0.7 * memory:
-        parts *= 2
+    batch, memory = config.optim.batch_size, facts.memory_bytes
+    divisors = [parts for parts in range(1, batch + 1) if batch % parts == 0]
+    parts = next((d for d in divisors if _peak(config, d, facts) <= 0.7 * memory), batch)
     step = _peak(config, parts, facts)
     reason = f"a step takes about {step / 1e9:.2g} of {memory / 1e9:.1f} GB"
     if parts > 1:

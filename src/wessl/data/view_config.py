@@ -1,6 +1,7 @@
 """Which views are made of a picture: plain settings, without torch, for recipes and flags."""
 
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Literal
 
 from wessl.errors import UserError
@@ -123,7 +124,7 @@ class Views:
     """All views of a picture, in order: those the teacher sees come first, as the loss wants."""
 
     crops: tuple[Crop, ...]
-    """The kinds of view; neighbours of one size come out as one tensor."""
+    """The kinds of view."""
 
     def __post_init__(self) -> None:
         _check(len(self.crops) > 0, "crops", self.crops, "at least one kind of view")
@@ -143,6 +144,16 @@ class Views:
         12
         """
         return sum(crop.count for crop in self.crops)
+
+    @property
+    def tensors(self) -> tuple[tuple[int, Role, tuple[int, ...]], ...]:
+        """Neighbours of one size and role make one tensor: these, and the views of each kind in it.
+
+        >>> dino_views(local_count=6).tensors
+        ((224, 'global', (1, 1)), (96, 'local', (6,)))
+        """
+        alike = groupby(self.crops, lambda crop: (crop.size, crop.role))
+        return tuple((*which, tuple(crop.count for crop in crops)) for which, crops in alike)
 
     @property
     def roles(self) -> tuple[Role, ...]:

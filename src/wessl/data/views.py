@@ -7,7 +7,6 @@ waits for the device.
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Protocol
 
 import torch
@@ -48,7 +47,7 @@ def make_views(
     std: Sequence[float],
     dtype: torch.dtype = torch.float32,
 ) -> list[Tensor]:
-    """All views of b pictures: one ``(views b, C, size, size)`` for each run of equal sizes.
+    """All views of b pictures: ``(views b, C, size, size)`` for each of ``views.tensors``.
 
     View-major: all pictures' view 0, then all pictures' view 1. ``indices (b,)`` are the
     pictures' numbers in the whole data set, which with ``seed`` and ``step`` fix every draw.
@@ -176,11 +175,10 @@ def _allocate(
     """The tensors to return, and each crop's ``(count, b, C, size, size)`` place in them."""
     b, _, _, channels = pixels.shape
     outputs, places = [], []
-    for size, group in groupby(views.crops, lambda crop: crop.size):
-        counts = [crop.count for crop in group]
+    for size, _, counts in views.tensors:
         output = pixels.new_empty((sum(counts), b, channels, size, size), dtype=dtype)
         outputs.append(output.flatten(0, 1))
-        places.extend(output.split(counts))
+        places.extend(output.split(list(counts)))
     return outputs, places
 
 

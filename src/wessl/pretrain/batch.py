@@ -31,13 +31,9 @@ def prepare(
     half = config.precision == "bf16" and isinstance(student.encoder, ViT)
     dtype = torch.bfloat16 if half else torch.float32
     tensors = make_views(batch, indices, config.views, config.seed, step, mean, std, dtype)
-    teacher_views = sum(role != "local" for role in config.views.roles)
-    first = tensors[0]
-    of_student = tensors
-    if not shares_views(config):
-        rest = first[teacher_views * n :]
-        of_student = [rest, *tensors[1:]] if len(rest) else tensors[1:]
-    views = Views(n, [first[: teacher_views * n]], of_student)
+    seen = list(zip(tensors, (role for _, role, _ in config.views.tensors), strict=True))
+    of_student = [images for images, role in seen if role != "target"]
+    views = Views(n, [images for images, role in seen if role != "local"], of_student)
     if isinstance(student.encoder, ViT):
         keep = mask(indices, config, student.encoder, step, of_student[0])
         views.keep = None if keep is None else [keep, *[None] * (len(of_student) - 1)]
@@ -47,12 +43,18 @@ def prepare(
     return views
 
 
-def check_views(config: Config) -> None:
-    """``prepare`` cuts the teacher's views off one tensor, and either all or none are shared."""
+def check_roles(config: Config) -> None:
+    """The teacher sees one tensor, the student shares all of it or none, and has more to learn."""
     kinds = {(crop.role, crop.size) for crop in config.views.crops if crop.role != "local"}
     if len(kinds) > 1:
         found = ", ".join(f"{role} {size}" for role, size in sorted(kinds))
         raise UserError(f"--views: the teacher's views must be of one role and size, got {found}")
+    roles = config.views.roles
+    if roles == ("global",) or set(roles) == {"target"}:
+        raise UserError(
+            f"--views: with {len(roles)} of role {roles[0]} alone the student has no view to learn "
+            "the teacher's from; add a local one" + ", or a second" * (roles[0] == "global")
+        )
 
 
 def shares_views(config: Config) -> bool:

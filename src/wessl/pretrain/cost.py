@@ -39,8 +39,8 @@ def _shape(config: Config) -> tuple[int, int]:
 def _tokens(config: Config, crop: Crop, masked: bool = False) -> int:
     """Patches and [CLS] of a view; masked, as the student sees its large ones."""
     patches = (crop.size // config.encoder.patch_size) ** 2
-    of_student = [c.size for c in config.views.crops if c.role != "target"]
-    if masked and crop.size in of_student[:1]:
+    of_student = [(c.size, c.role) for c in config.views.crops if c.role != "target"]
+    if masked and (crop.size, crop.role) in of_student[:1]:
         patches = config.loss.patches_kept(patches)
     return patches + 1
 

@@ -1,6 +1,7 @@
 """What is counted on the device between two lines of the log, fetched once a line."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,6 +80,22 @@ class Meter:
             tensor.zero_()
         return row
 
+    def state(self, team: Team = ALONE) -> dict[str, object]:
+        """What a run that goes on from here must not have forgotten: the same in every process."""
+        return dict(
+            steps=self.steps,
+            sums=self.sums.clone(),
+            entropies=team.mean(self.entropies).clone(),
+            used=team.any(self.used).clone(),
+            skipped=self.skipped.clone(),
+            last_bad=self.last_bad.clone(),
+        )
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+        for name in ("sums", "entropies", "used", "skipped", "last_bad"):
+            getattr(self, name).copy_(state[name])
+
 
 @torch.no_grad()
 def head_weights(config: Config, gamma: float, targets_umnc: Tensor) -> tuple[list[float], float]:
@@ -90,10 +107,9 @@ def head_weights(config: Config, gamma: float, targets_umnc: Tensor) -> tuple[li
     scheme = as_scheme(config.loss.weighting)
     log_pt_nmc = targets_umnc[0].transpose(0, 1).log()
     temperature = as_temperature(scheme, gamma, config.heads.codes)
-    weights = compact_weights(scheme, temperature, log_pt_nmc, log_pt_nmc)
-    weights = weights.mean(3) * (m if weights.shape[2] == 1 and not scheme.aligned else 1)
-    of_head = weights.sum(2) if weights.shape[1] == m else weights.sum(1)
-    of_head = of_head.expand(-1, m) if of_head.shape[1] == 1 else of_head
+    weights_nij = compact_weights(scheme, temperature, log_pt_nmc, log_pt_nmc).mean(3)
+    # Of the head that teaches, or of the one that learns where the score does not tell teachers.
+    of_head = weights_nij.sum(2 if weights_nij.shape[1] == m else 1).expand(-1, m)
     of_head = of_head / of_head.sum(1, keepdim=True)
     effective = float(entropy(of_head.log()).exp().mean())
     return of_head.mean(0).tolist(), effective

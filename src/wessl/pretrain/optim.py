@@ -16,7 +16,7 @@ from wessl.pretrain.schedules import Now
 
 def is_decayed(name: str, parameter: nn.Parameter, decay_codes: bool) -> bool:
     """Everything but biases and vectors; stacked heads hold a vector a head, so shapes mislead."""
-    if name == "heads.codebook":
+    if name in ("heads.codebook", "heads.code_length"):  # DINO's length is a matrix of one column
         return decay_codes
     if name.startswith("heads."):
         return name.endswith("weight") and parameter.dim() == 3
@@ -54,23 +54,21 @@ def clip_gradients(
     Those of ``exempt`` parameters stay as they are and count for the returned norm alone. With a
     ``group`` each process holds a shard of every gradient.
     """
-    free = {id(p) for p in exempt}
-    # The exempt ones last, so that the others are the first so many.
-    ordered = sorted(parameters, key=lambda p: id(p) in free)
-    gradients = [local(p.grad) for p in ordered if p.grad is not None]
-    clipped = sum(id(p) not in free and p.grad is not None for p in parameters)
-    norms = torch._foreach_norm(gradients)
+    ids = {id(p) for p in exempt}
+    held = [local(p.grad) for p in parameters if p.grad is not None and id(p) not in ids]
+    free = [local(p.grad) for p in parameters if p.grad is not None and id(p) in ids]
+    norms = torch._foreach_norm(held + free)
     if group is not None:
         norms = all_sum(torch.stack(norms).square(), group).sqrt().unbind()
     total = torch.stack(norms).norm()
-    if clip is None or not clipped:
+    if clip is None or not held:
         return total
+    of_held = norms[: len(held)]
     if each:
-        scales = [(clip / (norm + 1e-6)).clamp_max(1.0) for norm in norms[:clipped]]
-        torch._foreach_mul_(gradients[:clipped], scales)
+        torch._foreach_mul_(held, [(clip / (norm + 1e-6)).clamp_max(1.0) for norm in of_held])
     else:
-        together = torch.stack(norms[:clipped]).norm()
-        torch._foreach_mul_(gradients[:clipped], (clip / (together + 1e-6)).clamp_max(1.0))
+        together = torch.stack(of_held).norm()
+        torch._foreach_mul_(held, (clip / (together + 1e-6)).clamp_max(1.0))
     return total
 
 

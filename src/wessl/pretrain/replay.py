@@ -5,7 +5,7 @@ from contextlib import closing
 
 from torch import Tensor
 
-from wessl.errors import Failure
+from wessl.errors import Diverged
 from wessl.files import write_tensors
 from wessl.pretrain.batch import merge_pictures, shares_views, split
 from wessl.pretrain.step import student_step, teacher_logits, teacher_targets
@@ -19,7 +19,7 @@ def give_up_on_nonfinite(trainer: Trainer, run: Run) -> None:
         return
     step = int(trainer.meter.last_bad)
     where = find_nonfinite(trainer, run, step)
-    raise Failure(
+    raise Diverged(
         f"{trainer.skipped} steps had NaN or infinite numbers, the last of them step {step}: "
         f"{where}. Try a lower --optim.lr, --optim.clip 1 or --precision fp32"
     )

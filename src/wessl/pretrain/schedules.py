@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from wessl.config import LossConfig, OptimConfig
-from wessl.ensemble.weighting import as_scheme, student_probability, teacher_probability
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,9 @@ def schedule(
 
 
 def gamma_in_nats(loss: LossConfig, codes: int, epoch: float) -> float:
-    """``prob*`` keep their gamma (default 1); the scores in nats take theirs in units of ln c."""
-    if as_scheme(loss.weighting).score in (student_probability, teacher_probability):
-        return 1.0 if loss.gamma is None else loss.gamma
-    target = 0.05 if loss.gamma is None else loss.gamma
+    """``prob*`` keep their gamma; the scores in nats take theirs in units of ln c."""
+    target = loss.settled_gamma
+    if not loss.gamma_in_nats:
+        return target
     start = max(loss.gamma_start, target)
     return linear(start, target, share(epoch, loss.gamma_epochs)) * math.log(max(codes, 2))

@@ -13,7 +13,7 @@ from wessl.data.loader import Loader
 from wessl.ensemble.targets import Centering
 from wessl.errors import UserError
 from wessl.pretrain import optim
-from wessl.pretrain.batch import check_views, merge_pictures, prepare, shares_views, split
+from wessl.pretrain.batch import check_roles, merge_pictures, prepare, shares_views, split
 from wessl.pretrain.meter import Meter
 from wessl.pretrain.model import build_model, load_strictly, teacher_of
 from wessl.pretrain.parallel import ALONE, Team
@@ -40,7 +40,7 @@ class Trainer:
         init: dict[str, Tensor] | None = None,
         team: Team = ALONE,
     ):
-        check_views(config)
+        check_roles(config)
         self.config, self.options, self.loader, self.team = config, options, loader, team
         self.mean, self.std = normalisation
         self.device = loader.device
@@ -195,6 +195,7 @@ class Trainer:
             teacher=self.teacher.state_dict(),
             centering=None if self.centering is None else self.centering.state_dict(),
             optimizer=self.optimizer.state_dict(),
+            meter=self.meter.state(self.team),
         )
         return whole(state, self.team.first) if self.way == "fsdp" else state
 
@@ -216,3 +217,5 @@ class Trainer:
             like = parameters[i]
             moments[i] = {name: sharded_like(x, like) for name, x in of_parameter.items()}
         self.optimizer.load_state_dict(state["optimizer"] | {"state": moments})
+        if "meter" in state:  # not in the first checkpoints there were
+            self.meter.load_state(state["meter"])

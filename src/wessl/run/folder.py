@@ -26,7 +26,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from wessl.errors import Failure, UserError
+from wessl.errors import Busy, Failure, UserError
 from wessl.files import FULL, sha256, try_lock, write_json, write_tensors, write_whole
 
 State = dict[str, Any]
@@ -164,7 +164,7 @@ class Run:
                 if tries == 0:
                     file.seek(0)
                     holder = file.read().strip()
-                    raise UserError(f"{self.path} is being trained by process {holder}")
+                    raise Busy(f"{self.path} is being trained by process {holder}")
                 time.sleep(0.02)
             file.truncate(0)
             file.write(str(os.getpid()))

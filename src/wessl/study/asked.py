@@ -15,7 +15,7 @@ from wessl.config import Config, Options
 from wessl.errors import UserError
 from wessl.evaluate.settings import Settings
 from wessl.pretrain.model import build_model
-from wessl.settings import to_dict
+from wessl.settings import override, to_dict
 from wessl.study.cell import Cell, Size, Study, refuse_strangers
 from wessl.study.columns import Column
 from wessl.study.cost import Measuring
@@ -137,8 +137,8 @@ def make_items(asked: Asked, facts: DataFacts, device: torch.device, data: str) 
         epochs = asked.epochs
         common = dict(asked.study.common)
         if timed:
-            batch = min(common["optim.batch_size"], facts.pictures)
-            common["optim.batch_size"] = asked.settings.get("optim.batch_size", batch)
+            wanted = override(override(Config(), common), asked.settings).optim.batch_size
+            common["optim.batch_size"] = min(wanted, facts.pictures)
             epochs = asked.size.overhead_steps / (facts.pictures // common["optim.batch_size"])
         config = resolve(cell, asked.size, facts, asked.settings, epochs, common)
         config = plan.suited(config, [], device, lambda same: same).config

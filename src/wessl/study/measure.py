@@ -16,6 +16,7 @@ from wessl.verbs.diversity import diversity
 from wessl.verbs.evaluate import evaluate
 
 State = dict[str, Any]
+DIVERSITY = {"diversity", "before alignment"}
 
 
 def carry_out(job: State) -> None:
@@ -41,10 +42,9 @@ def measure(run: Run, job: State) -> None:
     if job["kind"] == "transfer" and wanted:
         save(run, job, on_other_sets(run, job, device))
         wanted = []
-    heads = job["config"]["heads"]["count"]
-    if "diversity" in wanted or (job["slim"] and heads > 1 and "diversity" not in found):
-        save(run, job, of_heads(run, job, device))
-    protocols = [name for name in wanted if name not in ("diversity", "before alignment")]
+    if "diversity" in wanted or ("diversity" not in found and goes_with_checkpoints(run, job)):
+        save(run, job, found_before(run, job) or of_heads(run, job, device))
+    protocols = [name for name in wanted if name not in DIVERSITY]
     if protocols:
         measured = evaluate(
             run.path,
@@ -76,6 +76,21 @@ def on_other_sets(run: Run, job: State, device: str) -> State:
     results = {name: result | dict(value=result["accuracy"]) for name, result in of_run.items()}
     mean = statistics.fmean(result["value"] for result in results.values())
     return results | dict(mean=dict(value=mean))
+
+
+def goes_with_checkpoints(run: Run, job: State) -> bool:
+    """Whether the heads, of which there are several, can be compared now and never again."""
+    whole = any(run.checkpoints.glob("step-*.pt"))
+    return bool(job["slim"] and job["config"]["heads"]["count"] > 1 and whole)
+
+
+def found_before(run: Run, job: State) -> State | None:
+    """By another study, or this one with other draws: heads differ on training pictures alone."""
+    for _, kept in run.read_results():
+        measured = kept["measured"] if kept.get("kind") == "study" else {}
+        if measured.keys() >= DIVERSITY and kept["train"] == job["train"]:
+            return {name: measured[name] for name in DIVERSITY}
+    return None
 
 
 def of_heads(run: Run, job: State, device: str) -> State:

@@ -40,7 +40,8 @@ class Work:
         }
         left = {folder: run for folder, run in every.items() if not finished(planned, folder)}
         # What a user was told to mend is tried again without asking.
-        failed = {f: run for f, run in left.items() if (read_failure(f) or {}).get("retry", False)}
+        notes = {folder: read_failure(folder) for folder in left}
+        failed = {f: run for f, run in left.items() if (note := notes[f]) and note["only_if_asked"]}
         todo = {f: run for f, run in left.items() if retry or f not in failed}
         return cls(every, {} if retry else failed, todo)
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from wessl.errors import Failure, UserError
+from wessl.errors import Diverged, Failure, UserError
 from wessl.files import write_json
 from wessl.run import Run
 
@@ -39,14 +39,17 @@ def in_words(error: Exception | str) -> str:
 
 
 def note_failure(folder: Path, error: Exception | str) -> None:
-    """``retry``: it is nobody's mistake, so the next study leaves the run alone unless asked."""
-    diverged = isinstance(error, Failure) and "NaN or infinite" in str(error)
-    retry = not isinstance(error, UserError) or isinstance(error, Failure)
+    """Left alone by the next study unless ``--retry`` asks for it, where it is nobody's mistake."""
+    diverged = isinstance(error, Diverged)
+    if_asked = not isinstance(error, UserError) or isinstance(error, Failure)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    note = dict(format=1, error=in_words(error), diverged=diverged, retry=retry)
+    note = dict(format=2, error=in_words(error), diverged=diverged, only_if_asked=if_asked)
     write_json(failure_note(folder), note)
 
 
 def read_failure(folder: Path) -> State | None:
     note = failure_note(folder)
-    return dict(retry=True) | json.loads(note.read_text()) if note.exists() else None
+    if not note.exists():
+        return None
+    found: State = json.loads(note.read_text())
+    return dict(only_if_asked=found.get("retry", True)) | found  # its name in the first format

@@ -75,13 +75,15 @@ def resolve(
     if size.name == "paper" or cell.published:
         config = recipes.recipe(f"{cell.recipe}/{cell.architecture}")
         length = epochs or (cell.epochs if size.name == "paper" else None) or config.optim.epochs
-        config = override(config, {"channels": facts.channels, "optim.epochs": length})
+        own = _without_gamma(cell, config)
+        config = override(config, {"channels": facts.channels, "optim.epochs": length, **own})
         if facts.device == "cpu":
             config = replace(config, precision="fp32")
         config = override(config, {**common, **settings})
     else:
         config = _automatic(cell, size, facts, epochs, {**common, **settings})
-        config = override(config, {**_of_size(size, config), **common, **settings})
+        own = _of_size(size, config) | _without_gamma(cell, config)
+        config = override(config, {**own, **common, **settings})
         if cell.recipe in ("dino", "msn"):
             config = original(cell.recipe, config)
     for name, value in cell.changes.items():
@@ -106,8 +108,6 @@ def _of_size(size: Size, config: Config) -> dict[str, Any]:
     transformer = config.encoder.kind == "vit"
     if transformer:
         settings["encoder.size"] = "T"
-    else:  # where the automatic recipe's temperature is constant, a cell's own must still arrive
-        settings["loss.teacher_temperature_epochs"] = round(0.3 * config.optim.epochs, 2)
     if size.name == "smoke":
         settings |= {"heads.count": 4, "heads.codes": min(32, config.heads.codes)}
         settings["heads.hidden_dim"] = 128
@@ -123,14 +123,17 @@ def _get(config: Config, name: str) -> Any:
     return value
 
 
+def _without_gamma(cell: Cell, config: Config) -> dict[str, Any]:
+    """A recipe's gamma is of its own weighting; a cell with another does not take it over."""
+    same = cell.changes.get("loss.weighting", config.loss.weighting) == config.loss.weighting
+    return {} if same else {"loss.gamma": None}
+
+
 def _with_gamma(config: Config) -> Config:
     """Said in full, so that equal cells of two studies are equal configs."""
     loss = config.loss
-    if loss.weighting.startswith("unif"):
-        return replace(config, loss=replace(loss, gamma=None))
-    if loss.weighting.startswith("prob"):
-        return replace(config, loss=replace(loss, gamma=1.0))
-    return replace(config, loss=replace(loss, gamma=0.05 if loss.gamma is None else loss.gamma))
+    gamma = None if loss.weighting.startswith("unif") else loss.settled_gamma
+    return replace(config, loss=replace(loss, gamma=gamma))
 
 
 def _with_plain_heads(config: Config) -> Config:

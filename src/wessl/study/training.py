@@ -5,15 +5,13 @@ from typing import Any
 
 from wessl import recipes
 from wessl.config import Config, Options
-from wessl.errors import UserError
+from wessl.errors import Busy
 from wessl.pretrain.console import Console
 from wessl.run import Run
 from wessl.settings import differences, from_dict, to_dict
 from wessl.verbs.pretrain import pretrain_with
 
 State = dict[str, Any]
-LOCKED = "is being trained by process"
-"""What a run's lock says to the second who comes."""
 LOOK_AGAIN = 0.5
 """Seconds between two looks at a run that another process is training."""
 
@@ -33,7 +31,5 @@ def train(run: Run, job: State) -> None:
                 job["train"], run.path, options, request, lambda _: config, Console(quiet=True)
             )
             return
-        except UserError as error:
-            if LOCKED not in str(error):
-                raise
+        except Busy:
             time.sleep(LOOK_AGAIN)

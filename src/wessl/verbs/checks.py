@@ -17,7 +17,7 @@ from wessl.data.sources import Source
 from wessl.ensemble.weighting import SCHEMES
 from wessl.errors import Failure, UserError
 from wessl.pretrain import cost
-from wessl.pretrain.batch import check_views, prepare
+from wessl.pretrain.batch import check_roles, prepare
 from wessl.pretrain.console import Console
 from wessl.pretrain.model import build_model, refuse_misfit
 from wessl.settings import check_ranges
@@ -47,6 +47,13 @@ def check(
             f"--optim.accumulate {config.optim.accumulate} does not divide "
             f"--optim.batch-size {config.optim.batch_size}{of_process}"
         )
+    pictures_at_once = config.optim.batch_size // processes // config.optim.accumulate
+    taught = pictures_at_once * sum(role != "local" for role in config.views.roles)
+    if config.heads.batch_norm and config.heads.depth > 1 and taught < 2:
+        raise UserError(
+            "--heads.batch-norm needs two views at a time to normalise, and the teacher sees one; "
+            "choose a larger --optim.batch-size or a smaller --optim.accumulate"
+        )
     for crop in config.views.crops:
         if config.encoder.kind == "vit" and crop.size < config.encoder.patch_size:
             raise UserError(
@@ -63,7 +70,7 @@ def check(
 
 def rehearse(config: Config, init: dict[str, Tensor] | None) -> None:
     """Networks without memory, and the views of two black pictures."""
-    check_views(config)
+    check_roles(config)
     with torch.device("meta"):
         student = build_model(config)
     if init is not None:
@@ -119,6 +126,8 @@ def warn(
             f"warning: {config.heads.codes} codes but Sinkhorn sees only {targets} targets a step, "
             f"so not all codes can be used at once; consider --heads.codes {targets}"
         )
+    if (unfinished := longer_than_the_run(config)) is not None:
+        console.say(unfinished)
     if config.optim.accumulate > 1 and config.loss.me_max > 0:
         console.say("note: with --optim.accumulate, ME-MAX is over each part, not the whole batch")
     need = cost.peak_bytes(of_process(config, processes), device.type)
@@ -127,6 +136,26 @@ def warn(
     console.say(f"memory: a step takes about {gigabytes(need)} (estimate); {there}")
     if need > memory:
         console.say(f"warning: that may not fit; {remedy(config, memory, device.type)}")
+
+
+def longer_than_the_run(config: Config) -> str | None:
+    """Which schedules will not arrive where they are meant to."""
+    optim, loss = config.optim, config.loss
+    falls = config.heads.count > 1 and loss.gamma_in_nats and loss.gamma_start > loss.settled_gamma
+    warms = loss.teacher_temperature != loss.teacher_temperature_start
+    phases = {
+        "--optim.warmup-epochs": optim.warmup_epochs,
+        "--optim.freeze-codes-epochs": optim.freeze_codes_epochs,
+        "--loss.teacher-temperature-epochs": warms * loss.teacher_temperature_epochs,
+        "--loss.gamma-epochs": falls * loss.gamma_epochs,
+    }
+    late = [f"{flag} {epochs:g}" for flag, epochs in phases.items() if epochs > optim.epochs]
+    if not late:
+        return None
+    return (
+        f"warning: the run is over after {_count(optim.epochs, 'epoch')}, before "
+        f"{', '.join(late)}: what changes by then does not arrive; shorten it, or lengthen the run"
+    )
 
 
 def of_process(config: Config, processes: int) -> Config:

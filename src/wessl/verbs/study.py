@@ -43,13 +43,15 @@ def read_settings(words: tuple[str, ...]) -> dict[str, Any]:
 def refuse_failed(found: dict[str, Any]) -> None:
     """A run that diverged is a result; one that failed otherwise is a failure."""
     failed = [
-        (f"{row['name']}, seed {seed}: {failure['error']}", failure["retry"])
+        (f"{row['name']}, seed {seed}: {failure['error']}", failure["only_if_asked"])
         for row in found["rows"]
         for seed, failure in row["failures"].items()
         if not failure["diverged"]
     ]
     if failed:
         count = "1 run" if len(failed) == 1 else f"{len(failed)} runs"
-        again = "--retry tries again" if any(retry for _, retry in failed) else "mend this first"
+        again = (
+            "--retry tries again" if any(if_asked for _, if_asked in failed) else "mend this first"
+        )
         words = list(dict.fromkeys(words for words, _ in failed))
         raise Failure("\n".join([f"{count} failed; {again}:", *words]))
