@@ -4,7 +4,8 @@
     python -m docs.builder.results add STUDY NAME --data "WORDS" --machine "WORDS" [--command ...]
 
 ``add`` takes over what ``wessl study`` wrote (``STUDY/table.json``), without the paths of the
-machine that made it. A page names what it shows, and the lines in between are filled in::
+machine that made it, or the runs of ``wessl demo`` (``runs/demo``). A page names what it shows, and
+the lines in between are filled in::
 
     <!-- results: where-how-digits -->
     <!-- end -->
@@ -18,6 +19,8 @@ import re
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from docs.builder import demo
 
 from wessl.study.figure import draw
 from wessl.study.text import grid, markdown, value_rows
@@ -40,16 +43,19 @@ def main() -> None:
     adding.add_argument("--command", help="as a user would type it")
     asked = parser.parse_args()
     if asked.what == "add":
-        table = without_paths(json.loads((asked.study / "table.json").read_text()), asked)
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{asked.name}.json").write_text(json.dumps(table, indent=1) + "\n")
+        (RESULTS / f"{asked.name}.json").write_text(json.dumps(taken(asked), indent=1) + "\n")
     for path in sorted(RESULTS.glob("*.json")):
         figure(json.loads(path.read_text()), path.with_suffix(".svg"))
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def without_paths(table: State, asked: argparse.Namespace) -> State:
+def taken(asked: argparse.Namespace) -> State:
+    """Without the paths of the machine that made it."""
+    if not (asked.study / "table.json").exists():
+        return demo.take(asked.study, asked.data, asked.machine, asked.command)
+    table: State = json.loads((asked.study / "table.json").read_text())
     for row in table["rows"]:
         row.pop("runs")
     words = dict(train=asked.data, test="their test set", machine=asked.machine)
@@ -63,6 +69,8 @@ def filled(text: str) -> str:
 
 def shown(name: str, short: bool) -> str:
     table = json.loads((RESULTS / f"{name}.json").read_text())
+    if table["kind"] == "demo":
+        return demo.table(table)
     if short:
         titles = ["", *(column["name"] for column in table["columns"])]
         return grid(titles, value_rows(table)) + "\n"
@@ -70,6 +78,9 @@ def shown(name: str, short: bool) -> str:
 
 
 def figure(table: State, path: Path) -> None:
+    """Of a study; the demo's is on its report."""
+    if table["kind"] == "demo":
+        return
     with tempfile.TemporaryDirectory() as folder:
         draw(table, Path(folder))
         drawn = Path(folder) / "figure.svg"
