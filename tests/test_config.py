@@ -91,7 +91,7 @@ def test_a_number_for_a_group_is_refused_with_the_groups_fields():
         ("seed", True, r"seed must be int, got True"),
         ("clip", "off", r"optim.clip must be float, got 'off'"),
         ("share", "heads", r"heads.share must be one of 'projection', 'codebook'"),
-        ("widths", 8, r"encoder.widths must be tuple, got 8"),
+        ("widths", 8, r"encoder.widths must be a list"),
         ("widths", (8, "16"), r"encoder.widths must be int, got '16'"),
     ],
 )
@@ -141,7 +141,7 @@ def test_fields_a_stored_config_does_not_name_have_their_defaults():
         ({"optim": 3}, "config.optim is a group of settings"),
         ({"seed": None}, "config.seed must be int"),
         ({"precision": "fp8"}, "config.precision must be one of"),
-        ({"views": {"crops": [{"size": 8, "count": 1, "area": [0.1, 0.5, 1]}]}}, "must be tuple"),
+        ({"views": {"crops": [{"size": 8, "count": 1, "area": [0.1, 0.5, 1]}]}}, "must be a list"),
         (None, "is a group of settings"),
     ],
 )

@@ -40,6 +40,7 @@ def from_dict(kind: Any, values: Any, name: str = "config") -> Any:
     if not _fits(kind, values):
         choices = f"one of {', '.join(map(repr, arguments))}"
         wanted = choices if origin is Literal else getattr(kind, "__name__", kind)
+        wanted = "a list, as [8, 16]" if origin is tuple else wanted
         raise UserError(f"{name} must be {wanted}, got {values!r}")
     return values
 

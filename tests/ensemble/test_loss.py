@@ -274,8 +274,14 @@ def test_autocast_does_not_lower_the_losses_precision():
     [
         (torch.zeros(2, 1, 4), torch.zeros(2, 1, 4), r"\(V, M, N, C\)"),
         (torch.zeros(3, 1, 4, 8), torch.zeros(2, 1, 4, 9), "agree in heads, images and codes"),
-        (torch.zeros(1, 1, 4, 8), torch.zeros(1, 1, 4, 8), "cannot learn from itself"),
-        (torch.zeros(2, 1, 4, 8), torch.zeros(3, 1, 4, 8), "more views than the student"),
+        (torch.zeros(1, 1, 4, 8), torch.full((1, 1, 4, 8), 1 / 8), "cannot learn from itself"),
+        (torch.zeros(2, 1, 4, 8), torch.full((3, 1, 4, 8), 1 / 8), "more views than the student"),
+        (
+            torch.zeros(3, 1, 4, 8),
+            torch.full((2, 1, 4, 8), -2.0),
+            r"probabilities \(not logarithms",
+        ),
+        (torch.zeros(3, 1, 4, 8), torch.zeros(2, 1, 4, 8), "found a sum of 0.0"),
         (torch.zeros(2, 1, 0, 8), torch.zeros(2, 1, 0, 8), "must not be empty"),
     ],
 )

@@ -102,15 +102,22 @@ def test_a_code_no_teacher_believes_in_gets_shared_weights_not_nan():
     torch.testing.assert_close(w.expand(1, 2, 2, 3)[..., 2], torch.full((1, 2, 2), 0.25))
 
 
-def test_your_own_score_may_have_any_shape_that_broadcasts():
+def test_your_own_score_may_have_any_four_axes_that_broadcast():
     log_ps, log_pt = log_probs(6, (3, 4, 5))
     generator = torch.Generator().manual_seed(0)
-    for shape in [(), (5,), (4, 5), (4, 1, 1), (1, 4, 1), (3, 4, 4, 1), (3, 4, 4, 5), (1, 1, 4, 5)]:
+    shapes = [(1, 1, 1, 1), (1, 1, 1, 5), (1, 4, 1, 1), (3, 4, 4, 1), (3, 4, 4, 5), (1, 1, 4, 5)]
+    for shape in shapes:
         f = torch.randn(shape, generator=generator, dtype=torch.float64)
         full = f.expand(3, 4, 4, 5)
         expected = (full / 0.3).flatten(1, 2).softmax(1).unflatten(1, (4, 4))
         w = ensemble_weights(log_ps, log_pt, Weighting(lambda s, t, f=f: f), 0.3)
         torch.testing.assert_close(w.expand(3, 4, 4, 5), expected)
+
+
+def test_a_score_of_three_axes_is_refused_also_where_there_are_as_many_pictures_as_heads():
+    log_ps, log_pt = log_probs(6, (4, 4, 5))
+    with pytest.raises(ValueError, match=r"four axes.*got \(4, 4, 1\)"):
+        ensemble_weights(log_ps, log_pt, Weighting(lambda s, t: t.amax(-1, keepdim=True)))
 
 
 def test_a_schemes_score_given_as_a_function_is_not_aligned():
@@ -156,6 +163,9 @@ def test_the_variance_score_bounds_the_entropy_score(shape, seed):
     torch.testing.assert_close(ours, expected)
 
 
+EVEN = torch.zeros(2, 3, 4).log_softmax(-1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -176,12 +186,14 @@ def test_the_variance_score_bounds_the_entropy_score(shape, seed):
         (dict(log_ps=torch.zeros(3, 4), log_pt=torch.zeros(3, 4)), r"\(b, m, c\)"),
         (
             dict(weighting=Weighting(lambda s, t: s)),
-            r"broadcasts to \(b, m, m, c\) = \(2, 3, 3, 4\)",
+            r"four axes, each 1 or as in \(b, m, m, c\) = \(2, 3, 3, 4\)",
         ),
         (dict(weighting=Weighting(lambda s, t: 1.0)), "got float"),
+        (dict(log_ps=torch.zeros(2, 3, 4)), "log_ps must be log-probabilities.* sum of 4.0"),
+        (dict(log_pt=EVEN.exp()), "log_pt must be log-probabilities"),
     ],
 )
 def test_wrong_input_is_named(arguments, message):
-    given = dict(log_ps=torch.zeros(2, 3, 4), log_pt=torch.zeros(2, 3, 4)) | arguments
+    given = dict(log_ps=EVEN, log_pt=EVEN) | arguments
     with pytest.raises(ValueError, match=message):
         ensemble_weights(**given)

@@ -41,7 +41,7 @@ def test_the_command_exports_a_trained_run_and_says_how_to_load_it(run, tmp_path
     assert said.startswith(f"export: {out}\n")
     assert f"AutoModel.from_pretrained('{out}')" in said
     names = ["README.md", "config.json", "model.safetensors", "preprocessor_config.json"]
-    assert sorted(path.name for path in out.iterdir()) == names
+    assert sorted(path.name for path in out.glob("[!.]*")) == names
     assert f"  config.json  {(out / 'config.json').stat().st_size} bytes\n" in said
     images = torch.rand(2, 3, 40, 40)
     assert torch.equal(wessl.load(out)(images), wessl.load(run.path)(images))
@@ -130,6 +130,25 @@ def test_a_folder_with_anything_else_in_it_is_never_replaced(run, tmp_path):
     with pytest.raises(wessl.UserError, match="which no export wrote"):
         wessl.export(run, "timm", run.path, overwrite=True)
     assert (tmp_path / "thesis.tex").exists()
+
+
+def test_names_like_an_exports_do_not_make_one_and_its_own_source_is_never_replaced(run, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for name in ("README.md", "config.json", "best.safetensors"):
+        (mine / name).write_text("mine")
+    with pytest.raises(wessl.UserError, match=r"holds README\.md, which no export wrote"):
+        wessl.export(run, "timm", mine, overwrite=True)
+    assert {path.read_text() for path in mine.iterdir()} == {"mine"}
+
+    first = wessl.export(run, "hf", tmp_path / "hf")
+    weights = (first / "model.safetensors").read_bytes()
+    with pytest.raises(wessl.UserError, match="and that would be lost"):
+        wessl.export(first / "model.safetensors", "timm", first, overwrite=True)
+    assert (first / "model.safetensors").read_bytes() == weights
+    shutil.copy(first / "model.safetensors", first / "copy.safetensors")
+    with pytest.raises(wessl.UserError, match=r"holds copy\.safetensors, which no export wrote"):
+        wessl.export(run, "hf", first, overwrite=True)
 
 
 @pytest.mark.parametrize("there", [False, True])

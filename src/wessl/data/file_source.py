@@ -1,5 +1,6 @@
 """Picture files: those below a folder, or those that a text file names."""
 
+import codecs
 import os
 from array import array
 from collections.abc import Callable, Iterable
@@ -125,6 +126,8 @@ def open_list(path: Path, channels: int | None) -> ListSource:
     def paths() -> Iterable[bytes]:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)  # as Windows' editors begin a file
                 if b"\0" in line:
                     raise UserError(f"{path} is not a text file (line {number}); give {FORMS}")
                 name, tab, label = line.rstrip(b"\r\n").partition(b"\t")

@@ -17,6 +17,19 @@ def common_dtype(a: Tensor, b: Tensor) -> torch.dtype:
     return torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
 
 
+def refuse_other_than_probabilities(p: Tensor, words: str) -> None:
+    """Logits, probabilities and their logarithms are easily mixed up, and all give some loss.
+
+    On the host alone: elsewhere a look would wait for the device.
+    """
+    if p.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    total = p.sum(-1)
+    # NaN passes: a step that has gone wrong is skipped and told of, not refused.
+    if bool((p < 0).any() | ((total - 1).abs() > 0.05).any()):
+        raise ValueError(f"{words}, over the last axis: found a sum of {float(total.flatten()[0])}")
+
+
 def positive(temperature: float | Tensor) -> float | Tensor:
     """The temperature without gradient, if it is a positive finite number.
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from wessl.ensemble.checks import common_dtype, positive
+from wessl.ensemble.checks import common_dtype, positive, refuse_other_than_probabilities
 
 Score = Callable[[Tensor, Tensor], Tensor]
 Reads = Literal["nothing", "teacher", "student", "both"]
@@ -218,17 +218,14 @@ def fold_teachers(weights: Tensor, pt_bmc: Tensor, aligned: bool) -> Tensor:
 
 
 def _as_bijy(score: Tensor, full: tuple[int, int, int, int]) -> Tensor:
-    shape = tuple(score.shape) if isinstance(score, Tensor) else None
-    try:
-        fits = shape is not None and torch.broadcast_shapes(shape, full) == torch.Size(full)
-    except RuntimeError:
-        fits = False
-    if not fits:
+    """All four axes, or with as many heads as pictures one could be taken for another."""
+    shape = tuple(score.shape) if isinstance(score, Tensor) else ()
+    if len(shape) != 4 or any(n not in (1, size) for n, size in zip(shape, full, strict=True)):
         raise ValueError(
-            f"a score must return a tensor that broadcasts to (b, m, m, c) = {full}, "
-            f"got {type(score).__name__ if shape is None else shape}"
+            "a score must return a tensor of four axes, each 1 or as in (b, m, m, c) = "
+            f"{full}, got {shape or type(score).__name__}"
         )
-    return score.reshape((1,) * (4 - score.dim()) + tuple(score.shape))
+    return score
 
 
 def check_pair(log_ps: Tensor, log_pt: Tensor) -> tuple[Tensor, Tensor]:
@@ -239,4 +236,7 @@ def check_pair(log_ps: Tensor, log_pt: Tensor) -> tuple[Tensor, Tensor]:
             f"got {tuple(log_ps.shape)} and {tuple(log_pt.shape)}"
         )
     dtype = common_dtype(log_ps, log_pt)
-    return log_ps.to(dtype), log_pt.detach().to(dtype)
+    log_ps, log_pt = log_ps.to(dtype), log_pt.detach().to(dtype)
+    refuse_other_than_probabilities(log_ps.detach().exp(), "log_ps must be log-probabilities")
+    refuse_other_than_probabilities(log_pt.exp(), "log_pt must be log-probabilities")
+    return log_ps, log_pt

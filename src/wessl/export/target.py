@@ -1,6 +1,7 @@
 """Where an export goes: a folder that appears whole, or not at all."""
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -13,8 +14,8 @@ from wessl.errors import Failure, UserError
 from wessl.export.choices import Format
 
 T = TypeVar("T")
-OURS = ("README.md", "config.json", "preprocessor_config.json", "*.safetensors", "*.onnx")
-"""What exports consist of; a folder with anything else is not one, and is never replaced."""
+WRITTEN = ".wessl-export.json"
+"""Names of the files an export wrote; a folder with any other is never replaced."""
 
 
 def find_target(home: Path, to: Format, out: str | Path | None, normalise: bool) -> Path:
@@ -34,13 +35,22 @@ def check_target(folder: Path, overwrite: bool) -> None:
         raise UserError(f"-o {folder} is no folder; name a folder to write, which need not exist")
     if not folder.exists():
         return
-    strange = sorted(p.name for p in folder.iterdir() if not any(p.match(o) for o in OURS))
+    ours = _written(folder)
+    strange = sorted(p.name for p in folder.iterdir() if p.name not in ours)
     if strange:
         raise UserError(
             f"-o {folder} holds {strange[0]}, which no export wrote; name a folder of its own"
         )
     if not overwrite and any(folder.iterdir()):
         raise UserError(f"-o {folder} exists; name another folder, or replace it with --overwrite")
+
+
+def _written(folder: Path) -> list[str]:
+    try:
+        names: list[str] = json.loads((folder / WRITTEN).read_text())["files"]
+    except (OSError, ValueError):
+        return []
+    return [*names, WRITTEN]
 
 
 def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
@@ -50,6 +60,8 @@ def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
     try:
         new.mkdir(parents=True)
         told = write(new)
+        names = sorted(path.name for path in new.iterdir())
+        (new / WRITTEN).write_text(json.dumps(dict(format=1, files=names)) + "\n")
         for path in new.iterdir():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())

@@ -199,9 +199,11 @@ class Run:
             )
         rows = self.read_metrics()
         at = f" (step {rows[-1]['step']} is the last in its metrics)" if rows else ""
+        saved = sorted(self.checkpoints.glob("step-*.pt"))
+        meanwhile = f"; until then {saved[-1]} will do in its place" if saved else ""
         return (
             f"{self.path} holds no finished encoder{at}; "
-            "the `wessl pretrain` command that began it goes on and finishes it"
+            f"the `wessl pretrain` command that began it goes on and finishes it{meanwhile}"
         )
 
     def save_result(self, name: str, result: State) -> Path:

@@ -14,12 +14,12 @@ HEADINGS = (
 
 def markdown(table: State) -> str:
     seeds = table["seeds"]
-    tested = table["test"] or "a held-out fifth of them"
+    tested = f"`{table['test']}`" if table["test"] else "a fifth of them, their labels held out"
     over = f"mean ± standard deviation of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     parts = [
         f"# {table['study']}: {table['line']}",
         f"Size `{table['size']}`, {table['pictures']:,} pictures of `{table['train']}`, tested on "
-        f"`{tested}`; {over} ({', '.join(map(str, seeds))})." + paper_words(table),
+        f"{tested}; {over} ({', '.join(map(str, seeds))})." + paper_words(table),
         grid(["", *(c["title"] for c in table["columns"])], value_rows(table)),
     ]
     if differences := difference_rows(table):

@@ -11,6 +11,7 @@ from wessl.export.card import card
 from wessl.export.choices import Format
 from wessl.export.hf import write_hf
 from wessl.export.onnx import check_onnx, write_onnx
+from wessl.export.overwrite import Overwritten
 from wessl.export.source import Source, read_source
 from wessl.export.target import check_target, find_target, write_folder
 from wessl.export.timm import write_timm
@@ -48,6 +49,7 @@ def _export(
         check_onnx()
     source = read_source(home)
     check_target(folder, overwrite)
+    Overwritten(folder).refuse_encoder(home)
     writers: dict[Format, Callable[[Source, Path], Told]] = dict(
         timm=write_timm, hf=write_hf, onnx=partial(write_onnx, normalise=normalise)
     )
@@ -63,7 +65,7 @@ def _export(
 def command(asked: Export) -> None:
     folder, told = _export(asked.run, asked.to, asked.out, asked.overwrite, asked.normalise)
     print(f"export: {folder}")
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.glob("[!.]*")):
         size = path.stat().st_size
         print(f"  {path.name}  {f'{size / 1000:,.0f} kB' if size >= 1000 else f'{size} bytes'}")
     print("\n".join(["", *told.load(str(folder)).splitlines(), ""]))
