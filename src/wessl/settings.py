@@ -69,6 +69,15 @@ def override(config: Config, changes: dict[str, Any]) -> Config:
     return config
 
 
+def full_name(name: str) -> str:
+    """With the group it is in: ``epochs`` is ``optim.epochs``.
+
+    >>> full_name("epochs"), full_name("heads.count"), full_name("seed")
+    ('optim.epochs', 'heads.count', 'seed')
+    """
+    return ".".join(_locate(Config(), name))
+
+
 def _locate(config: Any, name: str) -> list[str]:
     if "." in name or name in field_names(config):
         return name.split(".")

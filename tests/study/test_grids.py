@@ -90,6 +90,15 @@ def test_a_users_gamma_reaches_every_weighting_and_a_recipes_only_its_own():
         assert [gamma(name, asked) for name in ("ent", "kl", "prob")] == [0.3, 0.3, 0.3]
 
 
+def test_a_weighting_asked_for_leaves_the_schedules_of_cells_with_their_own_alone():
+    cells = {cell.name: cell for cell in STUDIES["where-how"].cells(SIZES["small"])}
+
+    def config(settings):
+        return resolve(cells["ent, both"], SIZES["small"], TINY_IMAGENET, settings)
+
+    assert config({"weighting": "unif"}) == config({"loss.weighting": "prob"}) == config({})
+
+
 def test_the_paper_size_is_the_published_recipe_for_300_epochs():
     found = configs("where-how", "paper", IMAGENET)
     base, ent = found["base"], found["ent, both"]

@@ -219,6 +219,42 @@ def test_some_cells_alone_cost_a_table_none_of_its_rows(shared):
     assert new == old
 
 
+def test_a_table_of_other_settings_is_announced_and_a_strangers_never_written_over(
+    shared, tmp_path, capsys
+):
+    folder, _ = shared
+    out = folder / "copied"
+    shutil.copytree(folder / "memax", out)
+    wessl.study("memax", out=out, **ONE | dict(quiet=False))
+    assert "will be replaced" not in capsys.readouterr().err
+    other = ONE | dict(quiet=False, only=("weight 1",), settings=TINY | {"optim.lr": 2e-3})
+    wessl.study("memax", out=out, **other)
+    said = capsys.readouterr().err
+    assert f"note: the table in {out} (memax --size smoke epochs=1 encoder.widths=[8, 16]" in said
+    assert "`optim.lr=0.002`" in (out / "table.md").read_text()
+
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "table.csv").write_text("mine")
+    with pytest.raises(UserError, match=r"holds table\.csv, which no study wrote"):
+        wessl.study("memax", out=mine, **ONE)
+    assert (mine / "table.csv").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("study", "settings", "words"),
+    [
+        ("codes", {"heads.codes": 8}, "every cell of codes has its own heads.codes"),
+        ("memax", {"seed": 3}, "--seeds names the seeds"),
+        ("heads", {"weighting": "margin"}, "one of your own is not known to a study's runs"),
+    ],
+)
+def test_settings_that_would_change_nothing_are_refused(tmp_path, study, settings, words):
+    with pytest.raises(UserError, match=words):
+        wessl.study(study, out=tmp_path / "x", **QUICK | dict(settings=TINY | settings))
+    assert not (tmp_path / "x").exists()
+
+
 def test_heads_are_compared_before_slim_runs_lose_them(tmp_path):
     settings = QUICK | dict(settings=TINY | {"heads.count": 2}, slim=True)
     first = wessl.study("diversity", out=tmp_path / "diversity", **settings)

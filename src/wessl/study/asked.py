@@ -11,11 +11,11 @@ import torch
 
 from wessl import plan
 from wessl.auto import DataFacts
-from wessl.config import Config, Options
+from wessl.config import WEIGHTINGS, Config, Options
 from wessl.errors import UserError
 from wessl.evaluate.settings import Settings
 from wessl.pretrain.model import build_model
-from wessl.settings import override, to_dict
+from wessl.settings import full_name, override, to_dict
 from wessl.study.cell import Cell, Size, Study, refuse_strangers
 from wessl.study.columns import Column
 from wessl.study.cost import Measuring
@@ -125,10 +125,9 @@ class Planned:
 
 
 def make_items(asked: Asked, facts: DataFacts, device: torch.device, data: str) -> list[Item]:
-    if "optim.epochs" in asked.settings or "epochs" in asked.settings:
-        raise UserError("--epochs sets the length of a study's runs, so that schedules follow")
     items, timed = [], asked.study.kind == "overhead"
     cells = asked.study.cells(asked.size)
+    refuse_settings(asked, cells)
     names = {cell.name for cell in cells}
     if strangers := [cell for cell in cells if cell.base not in (None, *names)]:
         pairs = ", ".join(f"{cell.name!r} with {cell.base!r}" for cell in strangers)
@@ -146,6 +145,26 @@ def make_items(asked: Asked, facts: DataFacts, device: torch.device, data: str) 
         name = cell.name.format(m=config.heads.count, c=config.heads.codes)
         items.append(Item(cell, name, config, make_key(config, data, timed)))
     return items
+
+
+def refuse_settings(asked: Asked, cells: list[Cell]) -> None:
+    """Those that would change nothing, or that a study has a flag of its own for."""
+    for name, value in asked.settings.items():
+        full = full_name(name)
+        if full == "optim.epochs":
+            raise UserError("--epochs sets the length of a study's runs, so that schedules follow")
+        if full == "seed":
+            raise UserError("--seeds names the seeds of a study's runs, as --seeds 3 4")
+        if all(full in cell.changes for cell in cells):
+            raise UserError(
+                f"--set {name} would change nothing: every cell of {asked.study.name} has its own "
+                f"{full}; `wessl pretrain` trains with any"
+            )
+        if full == "loss.weighting" and value not in WEIGHTINGS:
+            raise UserError(
+                f"--set {name}={value}: choose one of {', '.join(WEIGHTINGS)}; one of your own is "
+                "not known to a study's runs, which are processes of their own"
+            )
 
 
 def chosen(items: list[Item], only: tuple[str, ...]) -> list[Item]:

@@ -81,9 +81,8 @@ def about(figure: Any, table: State) -> None:
     marks = f"95 % t-interval over {seeds} seeds, paired" if seeds > 1 else "one seed: no intervals"
     if table["measures"] == "diversity":
         marks = f"mean over {seeds} seeds" if seeds > 1 else "one seed"
-    notes = (
-        f"Ours: {table['pictures']:,} pictures of {table['train']}, size {table['size']}; {marks}."
-    )
+    size = ", ".join([f"size {table['size']}", *table.get("otherwise", ())])
+    notes = f"Ours: {table['pictures']:,} pictures of {table['train']}, {size}; {marks}."
     notes += f" Hollow diamonds: the paper, {table['paper']}." if has_paper(table) else ""
     lines = textwrap.wrap(notes, int(wide / 0.063))
     figure.text(0.12 / wide, 0.08 / high, "\n".join(lines), va="bottom", fontsize=7.5, color=SOFT)

@@ -1,5 +1,6 @@
 """``run_study``: from a study's name to its table and figure."""
 
+import json
 import shlex
 import signal
 import sys
@@ -22,7 +23,7 @@ from wessl.study.runner import Runner, Slot
 from wessl.study.sizes import SIZES
 from wessl.study.slots import make_slots
 from wessl.study.studies import STUDIES, known
-from wessl.study.table import build
+from wessl.study.table import build, otherwise
 from wessl.study.text import comma_separated, markdown
 
 State = dict[str, Any]
@@ -85,13 +86,45 @@ def run_study(
 
 def answer(asked: Asked, slots: list[Slot], retry: bool, quiet: bool) -> State:
     """Plan, runs, table, figure."""
+    say: Say = (lambda _: None) if quiet else terminal.say
+    there = read_table(asked.out)
     planned = plan_study(asked)
-    carry_out(planned, slots, retry, (lambda _: None) if quiet else terminal.say)
+    if there and any(there.get(key) != value for key, value in identity(asked).items()):
+        was = " ".join([there["study"], f"--size {there['size']}", *there.get("otherwise", ())])
+        say(
+            f"note: the table in {asked.out} ({was}, of {there['train']}) will be replaced; its "
+            "runs are kept, and --out writes the new table elsewhere"
+        )
+    carry_out(planned, slots, retry, say)
     table = build(replace(planned, items=shown(planned)))
     write(table, asked.out)
     if not quiet:
         terminal.print_table(table)
     return table
+
+
+def identity(asked: Asked) -> State:
+    """What two tables must have in common for one to be the other's continuation."""
+    return dict(
+        study=asked.study.name,
+        size=asked.size.name,
+        train=asked.data.train,
+        test=asked.data.test,
+        otherwise=otherwise(asked),
+    )
+
+
+def read_table(out: Path) -> State | None:
+    """The table that stands there; files of that name that no study wrote are not written over."""
+    path = out / "table.json"
+    names = [name for name in ("table.md", "table.csv", "figure.svg") if (out / name).exists()]
+    try:
+        found: State = json.loads(path.read_text()) if path.exists() else {}
+    except ValueError:
+        found = {}
+    if (names or path.exists()) and found.get("kind") != "study":
+        raise UserError(f"--out {out} holds {[*names, path.name][0]}, which no study wrote")
+    return found or None
 
 
 def carry_out(planned: Planned, slots: list[Slot], retry: bool, say: Say) -> None:

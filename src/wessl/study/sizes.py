@@ -13,7 +13,7 @@ from wessl import auto, recipes
 from wessl.auto import DataFacts
 from wessl.config import Config, HeadsConfig
 from wessl.data.view_config import Views, dino_views, msn_views
-from wessl.settings import override
+from wessl.settings import full_name, override
 from wessl.study.cell import AtLeast, Cell, Share, Size
 from wessl.study.grids import HIDDEN
 
@@ -81,7 +81,10 @@ def resolve(
             config = replace(config, precision="fp32")
         config = override(config, {**common, **settings})
     else:
-        config = _automatic(cell, size, facts, epochs, {**common, **settings})
+        # What the cell sets itself must not lead the automatic recipe to schedules for another.
+        asked = {**common, **settings}
+        asked = {name: asked[name] for name in asked if full_name(name) not in cell.changes}
+        config = _automatic(cell, size, facts, epochs, asked)
         own = _of_size(size, config) | _without_gamma(cell, config)
         config = override(config, {**own, **common, **settings})
         if cell.recipe in ("dino", "msn"):

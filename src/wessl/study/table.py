@@ -1,12 +1,13 @@
 """A study's table: what its run folders hold, summed up over seeds, beside the paper's numbers."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from wessl._version import versions
 from wessl.run import Run
 from wessl.settings import differences, to_dict
-from wessl.study.asked import Item, Planned
+from wessl.study.asked import Asked, Item, Planned
 from wessl.study.columns import Column
 from wessl.study.intervals import Seeds, paired, summary
 from wessl.study.paper import Number, Row
@@ -30,6 +31,7 @@ def build(planned: Planned) -> State:
         axis=None if study.axis is None else dict(label=study.axis.label, log=study.axis.log),
         measures=study.kind,
         size=asked.size.name,
+        otherwise=otherwise(planned.asked),
         train=asked.data.train,
         test=asked.data.test,
         pictures=planned.facts.pictures,
@@ -48,6 +50,12 @@ def build(planned: Planned) -> State:
         command=asked.command,
         versions=versions("torch"),
     )
+
+
+def otherwise(asked: Asked) -> list[str]:
+    """What the user wants other than the size has it."""
+    length = [] if asked.epochs is None else [f"epochs={asked.epochs:g}"]
+    return length + [f"{name}={json.dumps(value)}" for name, value in asked.settings.items()]
 
 
 def notes(planned: Planned) -> list[str]:

@@ -18,7 +18,7 @@ def markdown(table: State) -> str:
     over = f"mean ± standard deviation of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     parts = [
         f"# {table['study']}: {table['line']}",
-        f"Size `{table['size']}`, {table['pictures']:,} pictures of `{table['train']}`, tested on "
+        f"{size_words(table)}, {table['pictures']:,} pictures of `{table['train']}`, tested on "
         f"{tested}; {over} ({', '.join(map(str, seeds))})." + paper_words(table),
         grid(["", *(c["title"] for c in table["columns"])], value_rows(table)),
     ]
@@ -34,6 +34,11 @@ def markdown(table: State) -> str:
     parts += table["notes"]
     parts.append(f"Made by `{table['command']}` (wessl {table['versions']['wessl']}).")
     return "\n\n".join(parts) + "\n"
+
+
+def size_words(table: State) -> str:
+    changed = ", ".join(f"`{words}`" for words in table.get("otherwise", ()))
+    return f"Size `{table['size']}`" + (f" with {changed}" if changed else "")
 
 
 def paper_words(table: State) -> str:
