@@ -290,8 +290,11 @@ def test_an_output_that_cannot_be_written_is_told_and_the_old_one_stays(run, fol
             wessl.classify(run, folder, labels, out)
     wessl.classify(run, folder, labels, tmp_path / "out.csv", device="cpu")
     before = (tmp_path / "out.csv").read_text()
+    with pytest.raises(UserError, match=r"out\.csv exists; name another file.*--overwrite"):
+        wessl.classify(run, folder, labels, tmp_path / "out.csv", device="cpu")
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, -1))"
     words = ["classify", run.path, folder, "--labels", labels, "-o", tmp_path / "out.csv"]
+    words.append("--overwrite")
     start = f"{limit}; from wessl.cli import main; import sys; main(sys.argv[1:])"
     done = subprocess.run(
         [sys.executable, "-c", start, *map(str, words), "--device", "cpu"],
@@ -326,7 +329,7 @@ def test_what_is_read_is_never_written_over(
     (tmp_path / "elsewhere.csv").write_text(lines + "odd.csv,d3\n")
     (tmp_path / "list.csv").write_text("".join(f"photos/{i:03d}.png\n" for i in range(40)))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    words = ["--labels", labels, "-o", out, "--device", "cpu"]
+    words = ["--labels", labels, "-o", out, "--device", "cpu", "--overwrite"]
     code, _, err = command(capsys, run.path, data, *words)
     assert code == 2
     assert said in " ".join(err.split())

@@ -58,7 +58,12 @@ def test_the_command_writes_one_row_a_picture_and_says_so(run, tmp_path, capsys)
     surely, perhaps = ((np.triu(cosine, 1) >= end).sum() for end in (0.99, 0.99 - 2e-6))
     assert 0 < surely <= len(listed) - 1 <= perhaps
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npz", "x.npz.duplicates.csv"]
-    assert command(capsys, run.path, DIGITS, "-o", out, "--device", "cpu")[0] == 0
+    before = out.read_bytes()
+    code, _, err = command(capsys, run.path, DIGITS, "-o", out, "--device", "cpu")
+    assert (code, out.read_bytes()) == (2, before)
+    assert f"{out} exists; name another file, or replace it with --overwrite" in err
+    words = [run.path, DIGITS, "-o", out, "--device", "cpu", "--overwrite"]
+    assert command(capsys, *words)[0] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
 
 
@@ -73,11 +78,11 @@ def test_unreadable_files_are_listed_and_no_longer_once_repaired(run, tmp_path, 
     assert np.load(out).dtype == np.float16
     assert listed.read_text().startswith("cat/0.png\t")
     (folder / "cat" / "0.png").write_bytes((folder / "cat" / "2.png").read_bytes())
-    _, printed, err = command(capsys, run.path, folder, "-o", out)
+    _, printed, err = command(capsys, run.path, folder, "-o", out, "--overwrite")
     assert "8 pictures, " in printed
     assert err.count(f"{listed} is removed: it told of an earlier call's features") == 1
     assert not listed.exists()
-    told = wessl.embed(run, folder, out, device="cpu")
+    told = wessl.embed(run, folder, out, overwrite=True, device="cpu")
     assert (told.pictures, told.skipped, told.files[-1]) == (8, (), out)
 
 
@@ -227,7 +232,7 @@ def test_what_is_read_is_never_written_over(run, tmp_path, monkeypatch, capsys, 
     shutil.copy(folder / "cat" / "0.png", "y.npz.parts/0.png")
     os.symlink("../y.npz.parts/0.png", "pictures/linked.png")
     before = contents(tmp_path)
-    words = [data.replace("HERE", str(tmp_path)), "-o", out, "--device", "cpu"]
+    words = [data.replace("HERE", str(tmp_path)), "-o", out, "--device", "cpu", "--overwrite"]
     code, _, err = command(capsys, run.path, *words)
     assert code == 2
     assert said in " ".join(err.split())
@@ -243,9 +248,9 @@ def test_weights_are_never_written_over(run, tmp_path):
     os.symlink(run.path / "encoder.safetensors", tmp_path / "linked.npz")
     before = contents(tmp_path)
     with pytest.raises(UserError, match="is RUN itself"):
-        wessl.embed(weights, DIGITS, weights, device="cpu")
+        wessl.embed(weights, DIGITS, weights, overwrite=True, device="cpu")
     with pytest.raises(UserError, match="is the encoder's weights file itself"):
-        wessl.embed(run, DIGITS, tmp_path / "linked.npz", device="cpu")
+        wessl.embed(run, DIGITS, tmp_path / "linked.npz", overwrite=True, device="cpu")
     assert contents(tmp_path) == before
 
 
@@ -271,7 +276,7 @@ def test_an_earlier_output_is_written_over_and_what_lies_beside_it_is_said_to_go
 ):
     folder, out = photographs(tmp_path / "pictures", 4), tmp_path / "pictures" / f"x.{kind}"
     listed = tmp_path / "pictures" / f"x.{kind}.{left}"
-    words = [run.path, folder, "-o", out, "--device", "cpu"]
+    words = [run.path, folder, "-o", out, "--device", "cpu", "--overwrite"]
     assert "removed" not in command(capsys, *words, *flag)[2]
     assert listed.exists()
     code, _, err = command(capsys, *words)

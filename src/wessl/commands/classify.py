@@ -31,6 +31,8 @@ class Classify:
     """How many pictures to name as most worth a label."""
     reading: Read = "cls"
     """The [CLS] token, the mean patch token, or both joined."""
+    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Replace the csv, if it exists."""
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda or cuda:1."""
     batch_size: int = 256
@@ -45,7 +47,7 @@ def parse(words: list[str]) -> Classify:
     asked = read(Classify, words, "classify")
     refuse_missing_weights(asked.run)
     refuse_missing_data(asked.data, labels=asked.labels)
-    check_out(Path(asked.out).expanduser(), (".csv",))
+    check_out(Path(asked.out).expanduser(), (".csv",), asked.overwrite)
     if asked.suggest < 0:
         raise UserError(f"--suggest must be 0 or more, not {asked.suggest}")
     return asked

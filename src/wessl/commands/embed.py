@@ -34,6 +34,8 @@ class Embed:
     """List pairs with this cosine or more in FILE.duplicates.csv."""
     half: bool = False
     """float16 instead of float32: half the size."""
+    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Replace FILE, if it exists, and what stands beside it."""
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda or cuda:1."""
     batch_size: int = 256
@@ -48,7 +50,7 @@ def parse(words: list[str]) -> Embed:
     asked = read(Embed, bare_duplicates(words), "embed")
     refuse_missing_weights(asked.run)
     refuse_missing_data(asked.data)
-    check_out(Path(asked.out).expanduser())
+    check_out(Path(asked.out).expanduser(), overwrite=asked.overwrite)
     check_numbers(asked.neighbours, asked.duplicates, asked.batch_size, workers=asked.workers)
     return asked
 

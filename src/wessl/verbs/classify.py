@@ -61,6 +61,7 @@ def classify(
     classes: Sequence[str] = (),
     suggest: int = 10,
     reading: Read = "cls",
+    overwrite: bool = False,
     device: str = "auto",
     batch_size: int = 256,
     workers: int | None = None,
@@ -72,7 +73,8 @@ def classify(
     ``labels`` is a csv of path and label (paths as in ``data``, beside the csv, absolute, or file
     names that occur once), a folder of class folders, or any DATA with labels. ``classes``, where
     given, are all there may be. ``suggest`` pictures are named as most worth a label. Features are
-    kept in the run folder, so that the next call, with more labels, starts at once::
+    kept in the run folder, so that the next call, with more labels, starts at once. A csv that
+    exists is replaced only with ``overwrite``::
 
         found = wessl.classify("runs/photos", "photos/", "labels.csv", "guessed.csv")
         print(found.summary)
@@ -81,7 +83,7 @@ def classify(
     home = run.path if isinstance(run, Run) else Path(run)
     over = None
     if path is not None:
-        check_out(path, (".csv",))
+        check_out(path, (".csv",), overwrite)
         over = Overwritten(path)
         over.refuse("--labels", labels)
         over.refuse("DATA", data)

@@ -47,6 +47,7 @@ def embed(
     neighbours: int = 0,
     duplicates: float | None = None,
     half: bool = False,
+    overwrite: bool = False,
     device: str = "auto",
     batch_size: int = 256,
     part: int = PART,
@@ -60,14 +61,14 @@ def embed(
     written ``part`` pictures at a time into ``OUT.parts``, so a folder may be larger than memory,
     and the same call goes on after a kill. ``neighbours`` adds that many nearest pictures to each;
     ``duplicates``, a cosine such as 0.99, lists pairs that are as similar in
-    ``OUT.duplicates.csv``::
+    ``OUT.duplicates.csv``. A file that exists is replaced only with ``overwrite``::
 
         wessl.embed("runs/photos", "photos/", "photos.npz", neighbours=5)
         kept = np.load("photos.npz")
         kept["paths"], kept["features"], kept["neighbours"], kept["similarities"]
     """
     path = Path(out).expanduser()
-    check_out(path)
+    check_out(path, overwrite=overwrite)
     check_numbers(neighbours, duplicates, batch_size, part, workers)
     over = Overwritten(path, _beside(path))
     over.refuse("DATA", data)
