@@ -500,6 +500,19 @@ def test_strays_beside_class_folders_cost_the_labels_and_are_named(tmp_path):
     assert "move them into one" in four.note
 
 
+def test_pictures_of_endings_that_are_not_read_are_told_of_also_from_a_kept_index(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("wessl.data.names.KEEP_INDEX_FROM", 1)
+    folder = tmp_path / "photos"
+    assert labelled_folder(folder, []).passed_over is None
+    for name in ("cat/a.HEIC", "cat/b.heic", "c.gif", "notes.txt", ".hidden.heic"):
+        (folder / name).touch()
+    for _ in range(2):
+        found = open_source(folder, directory=tmp_path / "cache").passed_over
+        assert found.endswith(" are read: 2 .heic, 1 .gif")
+
+
 def test_a_folder_of_mostly_loose_pictures_needs_no_word_about_labels(tmp_path):
     assert labelled_folder(tmp_path, [f"s{i}" for i in range(20)]).note is None
 

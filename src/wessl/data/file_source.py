@@ -105,6 +105,7 @@ def open_folder(path: Path, channels: int | None, keep: Path) -> FileSource | No
         return None
     source = FileSource(os.fsdecode(root), os.fsdecode(root), listing.names, channels)
     source.labels, source.classes, source.note = listing.labels, listing.classes, listing.note
+    source.passed_over = listing.passed_over
     if source.classes and is_parts(source.classes):
         parts = " and ".join(f"{name}/" for name in source.classes)
         source.note = (

@@ -6,3 +6,5 @@ FORMS = (
     "builtin://digits, builtin://digits/train or builtin://digits/test"
 )
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp")
+UNREAD = (".heic", ".heif", ".avif", ".jxl", ".gif", ".dng", ".cr2", ".cr3", ".nef", ".arw")
+"""Of pictures too, but not read here: whoever has such files should hear of it."""

@@ -17,7 +17,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from wessl.data.decode import ENDINGS
+from wessl.data.forms import ENDINGS, UNREAD
 from wessl.errors import UserError
 
 KEEP_INDEX_FROM = 10_000
@@ -95,6 +95,8 @@ class Listing:
     classes: list[str] | None = None
     note: str | None = None
     """Why there are no labels where one would expect them."""
+    passed_over: str | None = None
+    """Which pictures are not among them, for their endings."""
 
 
 def list_folder(root: bytes, index: Path) -> Listing:
@@ -105,6 +107,7 @@ def list_folder(root: bytes, index: Path) -> Listing:
         if len(tree["tops"]) >= KEEP_INDEX_FROM:
             _remember(tree, index)
     listing = Listing(Names(tree["blob"], tree["bounds"]))
+    listing.passed_over = _passed_over(tree["unread"])
     tops = tree["tops"]
     used = np.unique(tops)
     stray = np.flatnonzero(tops < 0)
@@ -122,6 +125,13 @@ def list_folder(root: bytes, index: Path) -> Listing:
     return listing
 
 
+def _passed_over(counts: NDArray[np.int64]) -> str | None:
+    found = [f"{count:,} {ending}" for ending, count in zip(UNREAD, counts, strict=True) if count]
+    if not found:
+        return None
+    return f"passed over, as only {' '.join(ENDINGS)} are read: {', '.join(found)}"
+
+
 def _stray(names: Names, stray: NDArray[np.int64]) -> str:
     named = ", ".join(names[int(i)] for i in stray[:3])
     some = f"{named} and {len(stray) - 3} more lie" if len(stray) > 3 else f"{named} lie"
@@ -137,6 +147,7 @@ def _scan(root: bytes) -> dict[str, NDArray[Any]]:
     now = time.time_ns()
     endings = tuple(ending.encode() for ending in ENDINGS)
     blob, bounds, tops, mtimes = bytearray(), array("q", [0]), array("i"), array("q")
+    unread = dict.fromkeys((ending.encode() for ending in UNREAD), 0)
     folders: list[bytes] = []
     top_names: list[bytes] = []
     stack: list[tuple[bytes, int, tuple[tuple[int, int], ...]]] = [(b"", -1, ())]
@@ -162,6 +173,8 @@ def _scan(root: bytes) -> dict[str, NDArray[Any]]:
                         blob += inside
                         bounds.append(len(blob))
                         tops.append(top)
+                    elif (ending := os.path.splitext(entry.name)[1].lower()) in unread:
+                        unread[ending] += 1
         except PermissionError as error:
             raise UserError(f"{os.fsdecode(error.filename)} may not be read") from error
     found = Names(np.frombuffer(blob, np.uint8), np.frombuffer(bounds, np.int64))
@@ -180,6 +193,7 @@ def _scan(root: bytes) -> dict[str, NDArray[Any]]:
         "folder_blob": folder_table.blob,
         "folder_bounds": folder_table.bounds,
         "mtimes": np.frombuffer(mtimes, np.int64),
+        "unread": np.array(list(unread.values())),
         "scanned": np.array(now),
     }
 
@@ -195,6 +209,8 @@ def _recall(root: bytes, index: Path) -> dict[str, NDArray[Any]] | None:
             tree = {key: kept[key] for key in kept.files}
         folders = Names(tree["folder_blob"], tree["folder_bounds"])
         paths = (os.path.join(os.fsdecode(root), folder) for folder in folders)
+        if len(tree["unread"]) != len(UNREAD):
+            return None
         mtimes = np.array([os.stat(path).st_mtime_ns for path in paths])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None  # absent, of another version, or a folder has gone: list again

@@ -29,6 +29,7 @@ class Source(ABC):
     labels: NDArray[np.int64] | None = None
     classes: list[str] | None = None
     note: str | None = None  # something about them that their owner should know
+    passed_over: str | None = None  # what lies beside them and cannot be read
     parallel = True  # whether reading is work enough for other processes
     blocks: NDArray[np.int64] | None = None
     """How many pictures lie near each other: 0 to blocks[0] - 1, and so on. None: all alike."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from wessl.encoder.foreign_names import HF_PATCHES, PATCHES, rename, why_impossible, why_left_out
+from wessl.encoder.sizes import SIZES
 from wessl.encoder.vit import ViT
 
 Network = Literal["teacher", "student"]
@@ -24,7 +25,7 @@ _NETWORKS: dict[Network, tuple[str, ...]] = {  # what training scripts call the 
 }
 _WRAPPERS = ("state_dict", "model")
 # Width and depth of the sizes T, S, B, L, H and g, in all of which a head is 64 wide.
-_NAMED = ((192, 12), (384, 12), (768, 12), (1024, 24), (1280, 32), (1536, 40))
+_NAMED = (*((dim, depth) for dim, depth, _ in SIZES.values()), (1280, 32), (1536, 40))
 _AVERAGED = ("teacher", "target", "momentum", "ema")
 
 

@@ -15,13 +15,7 @@ from torch import Tensor, nn
 from wessl.encoder import kernels
 from wessl.encoder.block import Block, PatchEmbed
 from wessl.encoder.segments import Segments
-
-SIZES = {  # dim, depth, heads
-    "T": (192, 12, 3),
-    "S": (384, 12, 6),
-    "B": (768, 12, 12),
-    "L": (1024, 24, 16),
-}
+from wessl.encoder.sizes import SIZES
 
 
 class ViT(nn.Module):

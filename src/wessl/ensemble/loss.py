@@ -113,12 +113,12 @@ class Lessons:
         self.teachers_of = [
             [u for u in range(len(teachers_nmc)) if not same_views or u != v] for v in range(views)
         ]
-        self.pairs = sum(map(len, self.teachers_of)) * teacher_probs_umnc.shape[2]
-        if self.pairs == 0:
+        self.terms = sum(map(len, self.teachers_of)) * teacher_probs_umnc.shape[2]
+        if self.terms == 0:
             raise ValueError("one view cannot learn from itself: give at least two student views")
         # Where the weights read no student, a teacher view's target serves every student view.
         with torch.autocast(teacher_probs_umnc.device.type, enabled=False):
-            self.ready_nmc = [weighted_teacher(self.scheme, self.gamma, t) for t in teachers_nmc]
+            self.ready_nmc = [fold_before_student(self.scheme, self.gamma, t) for t in teachers_nmc]
 
     def of_view(self, v: int, logits_mnc: Tensor) -> Tensor:
         """The sum over pictures and teacher views of what student view ``v`` gets wrong."""
@@ -131,13 +131,13 @@ class Lessons:
             if is_cross_entropy_of_averages(self.scheme):
                 log_mean_ps = average_student(z_nmc.log_softmax(-1), self.gamma)
                 return -(sum_of(ready) * log_mean_ps).sum()
-            return cross_entropy(folded_target(self.scheme, self.gamma, z_nmc, ready), z_nmc)
+            return cross_entropy(fold_with_student(self.scheme, self.gamma, z_nmc, ready), z_nmc)
 
     def mean(self, of_views: list[Tensor]) -> Tensor:
-        return sum_of(of_views) / self.pairs
+        return sum_of(of_views) / self.terms
 
 
-def weighted_teacher(scheme: Scheme, gamma: float | Tensor, pt_nmc: Tensor) -> Tensor:
+def fold_before_student(scheme: Scheme, gamma: float | Tensor, pt_nmc: Tensor) -> Tensor:
     """A teacher view as far as it can be folded before any student is known."""
     if is_cross_entropy_of_averages(scheme):
         return pt_nmc.mean(1, keepdim=True)
@@ -148,7 +148,7 @@ def weighted_teacher(scheme: Scheme, gamma: float | Tensor, pt_nmc: Tensor) -> T
     return fold_teachers(weights, pt_nmc, scheme.aligned)
 
 
-def folded_target(
+def fold_with_student(
     scheme: Scheme, gamma: float | Tensor, z_nmc: Tensor, ready_nmc: list[Tensor]
 ) -> Tensor:
     """The one target ``q[n, j, y]`` of a student view: the sum over its weighted teacher views."""

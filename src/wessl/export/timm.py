@@ -6,7 +6,8 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from wessl.encoder.vit import SIZES, ViT
+from wessl.encoder.sizes import SIZES
+from wessl.encoder.vit import ViT
 from wessl.export.source import Source
 from wessl.export.told import Told, under
 from wessl.files import write_json, write_whole

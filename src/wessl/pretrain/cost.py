@@ -10,6 +10,7 @@ import itertools
 
 from wessl.config import Config
 from wessl.data.view_config import Crop
+from wessl.encoder.sizes import SIZES
 
 PEAK_FLOPS = {  # dense bf16, from the makers' data sheets
     "H200": 989e12,
@@ -32,7 +33,7 @@ Kernels keep fewer; a CPU keeps some of bf16's in fp32, and memory of its own be
 
 def _shape(config: Config) -> tuple[int, int]:
     encoder = config.encoder
-    dim, depth = {"T": (192, 12), "S": (384, 12), "B": (768, 12), "L": (1024, 24)}[encoder.size]
+    dim, depth, _ = SIZES[encoder.size]
     return encoder.dim or dim, encoder.depth or depth
 
 

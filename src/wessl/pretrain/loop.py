@@ -144,19 +144,22 @@ def save(trainer: Trainer, run: Run, report: Report, must: bool) -> None:
         words = f"checkpoint not saved: {error}{kept}. Free some space"
         if must:
             raise Failure(words + " and run the same command again") from error
-        run.log(words)
-        report({"step": trainer.step, "message": words})
+        tell(words, run, report, step=trainer.step)
+
+
+def tell(words: str, run: Run, report: Report, **more: Any) -> None:
+    """To the run's log, and to whoever listens."""
+    run.log(words)
+    report({**more, "message": words})
 
 
 def speak(findings: list[Finding], spoken: set[str], run: Run, report: Report) -> set[str]:
     """Says what is newly wrong, and what is well again; returns what is wrong now."""
     for finding in findings:
         if finding.kind not in spoken:
-            run.log(f"health: {finding}")
-            report({"message": f"health: {finding}"})
+            tell(f"health: {finding}", run, report)
     for kind in sorted(spoken - {finding.kind for finding in findings}):
-        run.log(f"health: {kind} is over")
-        report({"message": f"health: {kind} is over"})
+        tell(f"health: {kind} is over", run, report)
     return {finding.kind for finding in findings}
 
 

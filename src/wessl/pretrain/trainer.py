@@ -117,7 +117,7 @@ class Trainer:
         )
 
     def train_step(self, views: Views) -> tuple[Tensor, Tensor]:
-        """One optimiser step; returns the targets and the teacher's representations."""
+        """One optimiser step; returns the targets, and the teacher's representations of a part."""
         if self.graphs:
             torch.compiler.cudagraph_mark_step_begin()
         config, now, group = self.config, self.now(), self.team.group

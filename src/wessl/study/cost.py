@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from wessl.auto import FLOPS_PER_SECOND, START_SECONDS, DataFacts, seconds_per_image
 from wessl.config import Config
 from wessl.data.view_config import Crop, Views
+from wessl.encoder.sizes import SIZES
 from wessl.evaluate.spelling import parse_shots
 from wessl.pretrain.cost import flops_per_image, parameters
 
@@ -71,7 +72,7 @@ def _one_look(config: Config) -> float:
 def _width(config: Config) -> int:
     if config.encoder.kind == "conv":
         return config.encoder.widths[-1]
-    return config.encoder.dim or {"T": 192, "S": 384, "B": 768, "L": 1024}[config.encoder.size]
+    return config.encoder.dim or SIZES[config.encoder.size][0]
 
 
 def seconds(config: Config, facts: DataFacts, compiled: bool = True) -> float:

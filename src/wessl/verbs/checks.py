@@ -118,8 +118,9 @@ def warn(
     short = few_steps(config, len(source), device, budget)
     if short is not None:
         console.say(short)
-    if source.note is not None:
-        console.say(source.note)
+    for words in (source.note, source.passed_over):
+        if words is not None:
+            console.say(words)
     targets = config.optim.batch_size * sum(role != "local" for role in config.views.roles)
     if config.loss.target == "sinkhorn" and config.heads.codes > targets:
         console.say(

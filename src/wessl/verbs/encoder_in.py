@@ -39,8 +39,9 @@ def open_data(
     source = open_source(data, channels, cache)
     if not len(source):
         raise UserError(f"{data} holds no pictures")
-    if note := other_colours(data, channels, cache):
-        say(note)
+    for note in (other_colours(data, channels, cache), source.passed_over):
+        if note is not None:
+            say(note)
     return source
 
 
