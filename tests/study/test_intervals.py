@@ -15,6 +15,12 @@ def by_seed(values):
     return dict(enumerate(values))
 
 
+def test_seeds_that_agree_to_the_last_digit_make_no_interval():
+    found = paired({0: 98.2, 1: 97.2}, {0: 98.0, 1: 97.0})
+    assert found["mean"] == pytest.approx(0.2)
+    assert (found["low"], found["high"]) == (None, None)
+
+
 @given(NUMBERS)
 def test_the_paired_interval_is_scipys(pairs):
     ours, base = map(np.array, zip(*pairs, strict=True))

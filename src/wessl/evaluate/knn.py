@@ -101,6 +101,7 @@ def neighbours(features: Tensor, k: int, rows: Tensor | None = None) -> tuple[Te
 
 def check_finite(features: Tensor, name: str) -> None:
     """Stop at features that are not a matrix of finite numbers, naming the first bad rows."""
+    refuse_other_than_tensor(features, name)
     if features.ndim != 2 or not features.is_floating_point():
         raise UserError(
             f"{name} must be a floating-point matrix (pictures, features), "
@@ -117,9 +118,16 @@ def check_finite(features: Tensor, name: str) -> None:
         raise UserError(f"{name} has NaN or infinite values in {len(bad)} rows: {some}")
 
 
+def refuse_other_than_tensor(given: object, name: str) -> None:
+    if not isinstance(given, Tensor):
+        kind = type(given).__name__
+        raise UserError(f"{name} must be a torch tensor, not {kind}: give torch.as_tensor({name})")
+
+
 def check_labelled(features: Tensor, labels: Tensor, name: str) -> None:
     """Stop at features as `check_finite` does, and at labels that are not one integer a row."""
     check_finite(features, name)
+    refuse_other_than_tensor(labels, "labels")
     if labels.shape != features.shape[:1] or labels.is_floating_point() or labels.is_complex():
         raise UserError(
             f"labels must be one integer for each of the {len(features)} rows of {name}, "

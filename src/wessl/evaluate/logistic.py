@@ -76,6 +76,8 @@ def logistic(
     (torch.Size([2, 11, 4]), tensor([4, 4, 7, 7]))
     """
     check_labelled(features, labels, "features")
+    if isinstance(strengths, (int, float)):
+        raise UserError(f"strengths must be a list, as [{strengths}]")
     if not len(strengths) or not all(0 < strength < torch.inf for strength in strengths):
         raise UserError(f"strengths must be finite numbers above 0, not {list(strengths)}")
     classes, target = labels.to(features.device).unique(return_inverse=True)
@@ -102,6 +104,9 @@ def _checked_rows(
     lists = [every] if draws is None else [torch.as_tensor(d, device=every.device) for d in draws]
     if not lists:
         raise UserError("draws is an empty list: give at least one list of rows, or None for all")
+    for i, wanted in enumerate(lists):
+        if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < len(every):
+            raise UserError(f"draw {i} names a row outside of 0 to {len(every) - 1}")
     rows = [every[d] if len(d) else every[:0] for d in lists]
     for i, draw in enumerate(rows):
         held = classes[target[draw].unique()].tolist()

@@ -28,7 +28,10 @@ def summary(values: Seeds) -> dict[str, Any]:
 
 
 def paired(values: Seeds, base: Seeds, relative: bool = False) -> dict[str, Any] | None:
-    """Mean of the differences on common seeds with its t-interval; no interval of one seed.
+    """Mean of the differences on common seeds with its t-interval.
+
+    No interval of one seed, nor where seeds agree to the last digit: a few pictures more or less
+    are no certainty.
 
     ``relative``: in per cent of the base.
     """
@@ -39,7 +42,7 @@ def paired(values: Seeds, base: Seeds, relative: bool = False) -> dict[str, Any]
     if relative:
         gains = [100 * gain / base[s] for gain, s in zip(gains, common, strict=True)]
     mean, low, high = statistics.fmean(gains), None, None
-    if len(gains) > 1:
+    if len(gains) > 1 and max(gains) - min(gains) > 1e-9 * max(map(abs, gains)):
         error = statistics.stdev(gains) / math.sqrt(len(gains))
         half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(gains) - 1))
         low, high = mean - half, mean + half
