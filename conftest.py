@@ -1,6 +1,7 @@
 """For every test: one quiet thread a process, and no trace in the user's cache."""
 
 import os
+import shutil
 import tempfile
 
 # The models here are tiny, and threads that spin while they wait starve whoever else is running.
@@ -12,3 +13,7 @@ from hypothesis import settings
 
 settings.register_profile("shared machine", deadline=None)  # time says nothing about a law
 settings.load_profile("shared machine")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["WESSL_CACHE"], ignore_errors=True)
