@@ -20,7 +20,7 @@ def common_dtype(a: Tensor, b: Tensor) -> torch.dtype:
 def refuse_other_than_probabilities(p: Tensor, words: str) -> None:
     """Logits, probabilities and their logarithms are easily mixed up, and all give some loss.
 
-    On the host alone: elsewhere a look would wait for the device.
+    A look at one picture tells; on the host alone, as elsewhere it would wait for the device.
     """
     if p.device.type != "cpu" or torch.compiler.is_compiling():
         return

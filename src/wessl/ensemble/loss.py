@@ -203,7 +203,7 @@ def check_views(student_logits_vmnc: Tensor, teacher_probs_umnc: Tensor, same_vi
     if 0 in student_logits_vmnc.shape or 0 in teacher_probs_umnc.shape:
         raise ValueError(f"student and teacher must not be empty, {given}")
     refuse_other_than_probabilities(
-        teacher_probs_umnc.detach(), "the teacher's must be probabilities (not logarithms)"
+        teacher_probs_umnc[:, :, 0].detach(), "the teacher's must be probabilities (not logarithms)"
     )
     if same_views and len(teacher_probs_umnc) > len(student_logits_vmnc):
         raise ValueError(f"the teacher has more views than the student, {given}")

@@ -237,6 +237,6 @@ def check_pair(log_ps: Tensor, log_pt: Tensor) -> tuple[Tensor, Tensor]:
         )
     dtype = common_dtype(log_ps, log_pt)
     log_ps, log_pt = log_ps.to(dtype), log_pt.detach().to(dtype)
-    refuse_other_than_probabilities(log_ps.detach().exp(), "log_ps must be log-probabilities")
-    refuse_other_than_probabilities(log_pt.exp(), "log_pt must be log-probabilities")
+    refuse_other_than_probabilities(log_ps[0].detach().exp(), "log_ps must be log-probabilities")
+    refuse_other_than_probabilities(log_pt[0].exp(), "log_pt must be log-probabilities")
     return log_ps, log_pt
