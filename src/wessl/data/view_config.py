@@ -146,6 +146,15 @@ class Views:
         return sum(crop.count for crop in self.crops)
 
     @property
+    def taught(self) -> int:
+        """How many of them the teacher sees.
+
+        >>> dino_views(local_count=10).taught
+        2
+        """
+        return sum(crop.count for crop in self.crops if crop.role != "local")
+
+    @property
     def tensors(self) -> tuple[tuple[int, Role, tuple[int, ...]], ...]:
         """Neighbours of one size and role make one tensor: these, and the views of each kind in it.
 

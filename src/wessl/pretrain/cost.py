@@ -128,8 +128,7 @@ def batch_bytes(config: Config) -> float:
     heads, crops = config.heads, config.views.crops
     pixels = 1.4 * config.short_side**2 * config.channels
     views = sum(crop.count * crop.size**2 for crop in crops) * config.channels * 4.0
-    taught = sum(crop.count for crop in crops if crop.role != "local")
-    return pixels + 2 * views + 2 * taught * heads.count * heads.codes * 4.0
+    return pixels + 2 * views + 2 * config.views.taught * heads.count * heads.codes * 4.0
 
 
 def peak_bytes(config: Config, device: str = "cuda") -> float:

@@ -9,6 +9,7 @@ import statistics
 from typing import Any
 
 from wessl.run import Run
+from wessl.study.columns import DIVERSITY
 from wessl.study.overhead import time_and_memory
 from wessl.study.record import failure_note, is_trained, note_failure, read_measured, save
 from wessl.study.training import train
@@ -16,7 +17,7 @@ from wessl.verbs.diversity import diversity
 from wessl.verbs.evaluate import evaluate
 
 State = dict[str, Any]
-DIVERSITY = {"diversity", "before alignment"}
+OF_HEADS = {column.name for column in DIVERSITY}
 
 
 def carry_out(job: State) -> None:
@@ -44,7 +45,7 @@ def measure(run: Run, job: State) -> None:
         wanted = []
     if "diversity" in wanted or ("diversity" not in found and goes_with_checkpoints(run, job)):
         save(run, job, found_before(run, job) or of_heads(run, job, device))
-    protocols = [name for name in wanted if name not in DIVERSITY]
+    protocols = [name for name in wanted if name not in OF_HEADS]
     if protocols:
         measured = evaluate(
             run.path,
@@ -88,8 +89,8 @@ def found_before(run: Run, job: State) -> State | None:
     """By another study, or this one with other draws: heads differ on training pictures alone."""
     for _, kept in run.read_results():
         measured = kept["measured"] if kept.get("kind") == "study" else {}
-        if measured.keys() >= DIVERSITY and kept["train"] == job["train"]:
-            return {name: measured[name] for name in DIVERSITY}
+        if measured.keys() >= OF_HEADS and kept["train"] == job["train"]:
+            return {name: measured[name] for name in OF_HEADS}
     return None
 
 

@@ -116,15 +116,19 @@ def identity(asked: Asked) -> State:
 
 def read_table(out: Path) -> State | None:
     """The table that stands there; files of that name that no study wrote are not written over."""
-    path = out / "table.json"
-    names = [name for name in ("table.md", "table.csv", "figure.svg") if (out / name).exists()]
+    names = ("table.json", "table.md", "table.csv", "figure.svg", "figure.png")
+    there = [name for name in names if (out / name).exists()]
+    if not there:
+        return None
     try:
-        found: State = json.loads(path.read_text()) if path.exists() else {}
-    except ValueError:
-        found = {}
-    if (names or path.exists()) and found.get("kind") != "study":
-        raise UserError(f"--out {out} holds {[*names, path.name][0]}, which no study wrote")
-    return found or None
+        found = json.loads((out / "table.json").read_text())
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or found.get("kind") != "study":
+        raise UserError(
+            f"--out {out} holds {there[0]}, which no study wrote; name a folder of its own"
+        )
+    return found
 
 
 def carry_out(planned: Planned, slots: list[Slot], retry: bool, say: Say) -> None:

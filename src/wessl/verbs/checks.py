@@ -48,7 +48,7 @@ def check(
             f"--optim.batch-size {config.optim.batch_size}{of_process}"
         )
     pictures_at_once = config.optim.batch_size // processes // config.optim.accumulate
-    taught = pictures_at_once * sum(role != "local" for role in config.views.roles)
+    taught = pictures_at_once * config.views.taught
     if config.heads.batch_norm and config.heads.depth > 1 and taught < 2:
         raise UserError(
             "--heads.batch-norm needs two views at a time to normalise, and the teacher sees one; "
@@ -121,7 +121,7 @@ def warn(
     for words in (source.note, source.passed_over):
         if words is not None:
             console.say(words)
-    targets = config.optim.batch_size * sum(role != "local" for role in config.views.roles)
+    targets = config.optim.batch_size * config.views.taught
     if config.loss.target == "sinkhorn" and config.heads.codes > targets:
         console.say(
             f"warning: {config.heads.codes} codes but Sinkhorn sees only {targets} targets a step, "
