@@ -48,7 +48,7 @@ def check_target(folder: Path, overwrite: bool) -> None:
 def _written(folder: Path) -> list[str]:
     try:
         names: list[str] = json.loads((folder / WRITTEN).read_text())["files"]
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError, TypeError):  # none, or another's file of that name
         return []
     return [*names, WRITTEN]
 
