@@ -109,7 +109,7 @@ def test_a_misspelt_flag_of_pretrain_is_answered_with_those_like_it(flag, words)
             "--track must be tensorboard, wandb or trackio, not 'wandbb'; did you mean wandb?",
         ),
         ("study where-how --budget 5m", "unknown flag --budget; wessl study --help lists them"),
-        ("study where-how --seeds 1 two", "--seeds must be a whole number, not 'two'"),
+        ("study where-how --seeds 1 two", "--seeds must be whole numbers or a range as 1..4, not"),
         ("doctor --jsn", "unknown flag --jsn; did you mean --json? wessl doctor --help lists"),
         ("doctor Z", "Z is one word too many: wessl doctor takes flags alone"),
         ("embed X Y Z -o z.npz", "Z is one word too many: wessl embed takes one RUN and one DATA"),

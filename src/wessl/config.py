@@ -74,7 +74,7 @@ class LossConfig:
     gamma: float | None = None
     """Weighting temperature: in units of ln c for entropy-like weightings, as it is for prob*."""
     gamma_start: float = 0.5
-    """Where gamma starts; it falls linearly."""
+    """Where gamma starts; it falls linearly. Unused with prob*, and where gamma is larger."""
     gamma_epochs: float = 30
     student_temperature: float = 0.1
     teacher_temperature: float = 0.025

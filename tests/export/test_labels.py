@@ -1,5 +1,6 @@
 """Tables of labels as people write them, and every way in which they go wrong."""
 
+import os
 import shutil
 
 import numpy as np
@@ -46,6 +47,34 @@ def test_a_table_may_be_written_in_many_ways(data, tmp_path, text):
     found = read_labels(table(tmp_path, text.replace("ROOT", str(tmp_path))), data)
     assert found.inside == {0: "cat", 3: "dog"}
     assert (found.outside, found.notes) == ({}, ())
+
+
+def test_labels_in_latin_1_or_of_windows_become_text_and_utf_8_stays(data, tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_bytes("a/0.png,café\nb/2.png,naïve “œuf” à 3 €\n".encode("cp1252"))
+    assert read_labels(path, data).inside == {0: "café", 3: "naïve “œuf” à 3 €"}
+    assert read_labels(path, data, ["café", "naïve “œuf” à 3 €"]).counts["café"] == 1
+    path.write_text("a/0.png,café\nb/2.png,Ærø\n", encoding="utf-8")
+    assert read_labels(path, data).inside == {0: "café", 3: "Ærø"}
+
+
+def test_class_folders_in_latin_1_become_text_too(data, tmp_path):
+    folder = os.fsencode(tmp_path / "classes")
+    for name in (b"caf\xe9", "thé".encode()):
+        os.makedirs(folder + b"/" + name)
+        shutil.copy(tmp_path / "elsewhere" / "9.png", folder + b"/" + name + b"/9.png")
+    assert read_labels(tmp_path / "classes", data).every == ["café", "thé"]
+
+
+def test_a_path_in_latin_1_names_the_file_of_these_very_bytes(tmp_path):
+    photos = os.fsencode(tmp_path / "photos")
+    os.makedirs(photos)
+    for name in (b"\xe9.png", b"e.png"):
+        with open(photos + b"/" + name, "wb") as file:
+            Image.new("L", (8, 8)).save(file, "png")
+    (tmp_path / "labels.csv").write_bytes(b"\xe9.png,caf\xe9\ne.png,cafe\n")
+    found = read_labels(tmp_path / "labels.csv", open_source(tmp_path / "photos", 1))
+    assert found.counts == {"café": 1, "cafe": 1}
 
 
 def test_a_labelled_picture_may_lie_elsewhere(data, tmp_path):

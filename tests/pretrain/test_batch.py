@@ -64,6 +64,19 @@ def test_local_views_as_large_as_the_global_ones_are_not_masked(pictures, studen
     assert [len(x) for x in views.teacher] == [2 * 2]
 
 
+def test_anchors_of_one_size_are_all_masked_as_in_msns_code(pictures, student):
+    views = prepared(
+        pictures, [3, 14], tiny_config(**{**MASKED, "views": msn_views(8, 8, 3)}), student
+    )
+    assert [len(x) for x in views.student] == [4 * 2]
+    assert [len(x) for x in views.keep] == [4 * 2]
+    views = prepared(
+        pictures, [3, 14], tiny_config(**{**MASKED, "views": msn_views(8, 4, 3)}), student
+    )
+    assert [x is None for x in views.keep] == [False, True]
+    assert len(views.keep[0]) == 1 * 2
+
+
 def test_another_step_or_seed_gives_other_views_masks_and_draws(pictures, config, student):
     here = prepared(pictures, [9], config, student)
     there = prepared(pictures, [9], config, student, step=8)

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -202,3 +203,37 @@ def test_more_processes_than_cores_are_warned_of(tmp_path, start):
     os.sched_setaffinity(process.pid, one)
     _, said = process.communicate(timeout=200)
     assert "warning: --devices 2 on 1 core: the processes will take turns" in said
+
+
+def test_a_resume_that_is_refused_names_torchrun_where_that_began_the_run(tmp_path, cache):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words = ["-m", "wessl", "pretrain", "builtin://digits/test", "--out", str(tmp_path / "run")]
+    words += [*WORDS[:4], "--optim.epochs", "1"]
+    environment = os.environ | {"WESSL_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+    call = [sys.executable, *launcher, *words]
+    begun = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=200)
+    assert begun.returncode == 0, begun.stderr
+    again = [sys.executable, *words, "--seed", "1"]
+    refused = subprocess.run(again, env=environment, capture_output=True, text=True, timeout=200)
+    assert refused.returncode == 2
+    typed = shlex.join(["torchrun", "--nproc-per-node=2", *words])
+    assert refused.stderr.endswith(f"The run was begun with:\n  {typed}\n")
+
+
+def test_a_resume_that_is_refused_names_the_script_that_asked_for_processes(tmp_path, cache):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, wessl\n"
+        "if __name__ == '__main__':\n"
+        f"    wessl.pretrain('builtin://digits/test', {str(tmp_path / 'run')!r}, device='cpu',\n"
+        f"        devices=2, cache={str(cache)!r}, epochs=1, seed=int(sys.argv[1]), quiet=True)\n"
+    )
+
+    def call(seed: int) -> "subprocess.CompletedProcess[str]":
+        words = [sys.executable, str(script), str(seed)]
+        return subprocess.run(words, capture_output=True, text=True, timeout=200)
+
+    assert call(0).returncode == 0
+    said = call(1).stderr
+    assert "seed: 0 in the run, 1 asked for" in said
+    assert said.endswith(f"The run was begun with:\n  python {script} 0\n")

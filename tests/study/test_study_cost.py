@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from wessl.auto import FLOPS_PER_SECOND, DataFacts
+from wessl.pretrain.model import build_model
 from wessl.study.asked import Asked, make_items
 from wessl.study.cost import WORKER_SECONDS, Measuring, seconds, total
 from wessl.study.data import Data
@@ -74,6 +75,20 @@ def test_runs_side_by_side_on_one_gpu_share_its_arithmetic_but_not_their_waiting
     large = config("where-how", "base", "paper", IMAGENET)
     alone, eight = (total([large] * 8, IMAGENET, n, None, devices=1)[0] for n in (1, 8))
     assert eight > 0.9 * alone
+
+
+def test_of_a_slim_run_the_encoder_stays_and_of_another_its_checkpoint_too():
+    for cell, size, facts in (("base", "paper", IMAGENET), ("ent, both", "small", DIGITS)):
+        one = config("where-how", cell, size, facts)
+        with torch.device("meta"):
+            model = build_model(one)
+        encoder, every = (
+            sum(parameter.numel() for parameter in part.parameters())
+            for part in (model.encoder, model)
+        )
+        slim, whole = (total([one] * 3, facts, 1, None, slim=slim)[1] for slim in (True, False))
+        assert slim == pytest.approx(3 * 4 * encoder)
+        assert whole - slim == pytest.approx(3 * 16 * every)
 
 
 def test_a_process_for_every_run_starts_as_often_as_there_are_runs():

@@ -110,6 +110,15 @@ def test_the_command_guesses_every_other_picture(run, folder, tmp_path, capsys):
     assert f"all 70 guesses: {out}" in printed
 
 
+def test_labels_in_latin_1_are_guessed_in_utf_8(run, folder, tmp_path):
+    path, out = table(tmp_path, 2), tmp_path / "out.csv"
+    path.write_bytes(path.read_text().replace(",d", ",café ").encode("latin-1"))
+    found = wessl.classify(run, folder, path, out, device="cpu")
+    with out.open(encoding="utf-8") as file:
+        guessed = {row["label"] for row in csv.DictReader(file)}
+    assert guessed == set(found.labels) <= {f"café {digit}" for digit in range(10)}
+
+
 def test_one_label_a_class_says_what_it_cannot_know(run, folder, tmp_path):
     found = wessl.classify(run, folder, table(tmp_path, 1), device="cpu")
     assert "how good: cannot be estimated, as every class has one label and none" in found.summary

@@ -195,6 +195,35 @@ def test_again_computes_features_too(run, sides):
     assert numbers() == right
 
 
+def test_again_decodes_what_changed_and_its_help_says_so(run, sides, capsys):
+    def accuracy(**changed):
+        options = QUICK | dict(protocols=["k-NN"], baselines=False) | changed
+        return wessl.evaluate(run, *sides, **options)["rows"][0]["results"]["k-NN"]["accuracy"]
+
+    for path in sides[1].rglob("*.png"):  # without compression, so that any pixels take one size
+        Image.open(path).save(path, compress_level=0)
+    right = accuracy()
+    test = sorted(sides[1].rglob("*.png"))
+    before = {path: (path.read_bytes(), path.stat()) for path in test}
+    for path, other in zip(test, reversed(test), strict=True):
+        path.write_bytes(before[other][0])
+        assert path.stat().st_size == before[path][1].st_size
+    changed = accuracy()
+    assert changed < right
+    for path in test:
+        path.write_bytes(before[path][0])
+        then = before[path][1]
+        os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+    assert accuracy() == right
+    for path, other in zip(test, reversed(test), strict=True):
+        path.write_bytes(before[other][0])
+        then = before[path][1]
+        os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+    assert accuracy(again=True) == right  # of the pictures as they were decoded
+    said = " ".join(command(capsys, "--help")[1].replace("│", " ").split())
+    assert "decoded pictures are reused, unless a file's name, size or time changed" in said
+
+
 def test_again_computes_the_features_of_other_datasets_too(run, sides):
     def accuracy(**changed):
         options = dict(transfer=sides[0].parent, device="cpu", baselines=False) | changed

@@ -21,8 +21,9 @@ from wessl.data.view_config import Crop, Views
 from wessl.errors import UserError
 from wessl.recipes import recipe
 from wessl.settings import override, to_dict
-from wessl.verbs import resume
+from wessl.verbs import checks, resume
 from wessl.verbs.completion import flags_of
+from wessl.verbs.launched import launcher
 
 
 @pytest.fixture(autouse=True)
@@ -446,6 +447,71 @@ def test_a_refused_run_is_told_with_its_command_where_that_can_be_typed(recorded
     with pytest.raises(UserError) as refused:
         resume.refuse_other_init(old, __file__, "run")
     assert str(refused.value).endswith(f"; choose a new --out{words}")
+
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "none"}
+TWO_HOSTS = TORCHRUN | {"LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2"}
+SRUN = {
+    "SLURM_PROCID": "0",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NODELIST": "gpu07",
+    "SLURM_JOB_ID": "4321",
+}
+MEET = "--rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"
+
+
+@pytest.mark.parametrize(
+    ("environment", "recorded", "typed"),
+    [
+        (
+            TORCHRUN,
+            "wessl/__main__.py pretrain p",
+            "torchrun --nproc-per-node=4 -m wessl pretrain p",
+        ),
+        (TORCHRUN, "train.py --fast", "torchrun --nproc-per-node=4 train.py --fast"),
+        (TORCHRUN, "bin/wessl pretrain p", "torchrun --nproc-per-node=4 bin/wessl pretrain p"),
+        (TWO_HOSTS, "train.py", f"torchrun --nnodes=2 --nproc-per-node=2 {MEET} train.py"),
+        (SRUN, "bin/wessl pretrain p", "srun --ntasks=8 bin/wessl pretrain p"),
+        (SRUN, "wessl/__main__.py pretrain p", "srun --ntasks=8 python -m wessl pretrain p"),
+        (TORCHRUN | {"WORLD_SIZE": "1"}, "train.py", "python train.py"),
+        (TORCHRUN | {"WESSL_LAUNCHED": "7"}, "train.py --devices 4", "python train.py --devices 4"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "train.py", "python train.py"),
+        ({}, "train.py", "python train.py"),
+    ],
+)
+def test_a_refused_run_is_told_with_its_launcher_too(environment, recorded, typed):
+    old = dict(command=recorded, launcher=launcher(environment), config=to_dict(Config()))
+    with pytest.raises(UserError) as refused:
+        resume.refuse_changes(old, Config(seed=1), "run")
+    assert str(refused.value).endswith(f"\nThe run was begun with:\n  {typed}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loss.weighting": "prob", "loss.gamma_start": 0.4}, "prob has no gamma that falls"),
+        ({"loss.weighting": "unif", "loss.gamma_start": 0.4}, "unif has no gamma that falls"),
+        ({"heads.count": 1, "loss.gamma_start": 0.4}, "one head has no weights"),
+        ({"loss.gamma_start": 0.04}, "0.04 is below --loss.gamma 0.05, .* 0.05 from the first"),
+        ({"loss.gamma": 0.7}, "--loss.gamma-start 0.5 is below --loss.gamma 0.7, and gamma only f"),
+        ({"loss.gamma_start": 0.4}, None),
+        ({"loss.gamma_start": 0.05}, None),
+        ({"loss.weighting": "prob"}, None),
+        ({"loss.weighting": "prob", "loss.gamma": 2.0}, None),
+        ({"heads.count": 1}, None),
+    ],
+)
+def test_a_start_of_gamma_that_changes_nothing_is_warned_of(changes, words):
+    said = checks.gamma_start_in_vain(override(Config(), {"heads.count": 2} | changes))
+    assert said is None if words is None else re.search(f"^warning: .*{words}", said)
+
+
+def test_a_start_of_gamma_in_vain_is_told_before_training(tmp_path, capsys):
+    asked = QUICK | {"quiet": False, "weighting": "prob", "gamma_start": 0.3, "heads.count": 2}
+    wessl.pretrain("builtin://digits/test", tmp_path / "run", **asked)
+    words = "warning: --loss.gamma-start 0.3 changes nothing: --loss.weighting prob has no gamma"
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("data", ["builtin://digits/test", "photos"])

@@ -18,10 +18,11 @@ from PIL import Image
 import wessl
 from wessl import auto
 from wessl.auto import DataFacts
-from wessl.commands.study import parse
+from wessl.commands.study import parse, read_seeds
 from wessl.errors import Failure, UserError
 from wessl.settings import override, to_dict
 from wessl.study.record import note_failure
+from wessl.study.run import as_seeds
 from wessl.study.studies import STUDIES
 from wessl.study.terminal import print_table
 from wessl.verbs.study import command
@@ -202,6 +203,40 @@ def test_more_seeds_and_protocols_later_run_only_what_is_new(shared, capsys):
     assert " with its paired 95 % interval; " in said
 
 
+@pytest.mark.parametrize(
+    ("words", "seeds"),
+    [("2", [0, 1]), ("3..3", [3]), ("1..2", [1, 2]), ("4 0 4", [4, 0]), ("0 2..3", [0, 2, 3])],
+)
+def test_seeds_are_counted_or_named_one_alone_too(words, seeds):
+    asked = parse(["memax", *WORDS, "--seeds", *words.split()])
+    given = read_seeds(asked.seeds)
+    assert list(as_seeds(given)) == seeds
+
+
+def test_one_seed_that_is_named_is_run_alone(tmp_path):
+    out = tmp_path / "memax"
+    command(parse(["memax", *WORDS, "--seeds", "3..3", "--parallel", "1", "--out", str(out)]))
+    table = json.loads((out / "table.json").read_text())
+    assert table["seeds"] == [3]
+    assert all(list(row["results"]["k-NN"]["seeds"]) == ["3"] for row in table["rows"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("three", "--seeds must be whole numbers or a range as 1..4, not 'three'"),
+        ("1..", "--seeds must be whole numbers or a range as 1..4, not '1..'"),
+        ("1...4", "--seeds must be whole numbers or a range as 1..4, not '1...4'"),
+        ("1-4", "--seeds must be whole numbers or a range as 1..4, not '1-4'"),
+        ("0 1.5", "--seeds must be whole numbers or a range as 1..4, not '1.5'"),
+        ("4..1", "--seeds 4..1 is empty; write 1..4"),
+    ],
+)
+def test_seeds_that_are_none_are_refused(words, said):
+    with pytest.raises(UserError, match=f"^{re.escape(said)}$"):
+        parse(["memax", *WORDS, "--seeds", *words.split()])
+
+
 ONE = QUICK | dict(only=("weight 5",))
 
 
@@ -255,9 +290,14 @@ def test_settings_that_would_change_nothing_are_refused(tmp_path, study, setting
     assert not (tmp_path / "x").exists()
 
 
-def test_heads_are_compared_before_slim_runs_lose_them(tmp_path):
+def test_heads_are_compared_before_slim_runs_lose_them(tmp_path, capsys):
     settings = QUICK | dict(settings=TINY | {"heads.count": 2}, slim=True)
-    first = wessl.study("diversity", out=tmp_path / "diversity", **settings)
+    aloud = settings | dict(quiet=False)
+    first = wessl.study("diversity", out=tmp_path / "diversity", **aloud)
+    said = capsys.readouterr().err
+    size, unit = re.search(r"measuring; ([\d.]+) ([kM])B stay on disk\n", said).groups()
+    kept = sum(path.stat().st_size for path in tmp_path.glob("runs/*/encoder.safetensors"))
+    assert float(size) * {"k": 1e3, "M": 1e6}[unit] == pytest.approx(kept, rel=0.2)
     assert all(0 < row["results"]["diversity"]["mean"] < 1 for row in first["rows"])
     assert len(first["rows"][0]["curves"]["0"]["after"]) > 1
     written = (tmp_path / "diversity" / "table.md").read_text()

@@ -32,7 +32,7 @@ class Evaluate:
     baselines: bool = True
     """Raw pixels and an untrained encoder in the same table."""
     again: bool = False
-    """Measure anew what was measured before with the same encoder, pictures and settings."""
+    """Measure all anew; decoded pictures are reused, unless a file's name, size or time changed."""
     network: Literal["teacher", "student"] = "teacher"
     """Which of a run's two networks."""
     device: str = "auto"

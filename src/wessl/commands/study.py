@@ -7,6 +7,7 @@ import tyro
 
 from wessl.commands.paths import refuse_missing_data
 from wessl.commands.reading import read
+from wessl.errors import UserError
 from wessl.evaluate.spelling import settle_all
 from wessl.study.cell import refuse_strangers
 from wessl.study.sizes import SIZES
@@ -23,8 +24,8 @@ class Study:
     """A folder with train/ and test/ (or val/), or labelled DATA; smoke takes builtin://digits."""
     size: Literal["smoke", "small", "paper"] = "smoke"
     """smoke: minutes on a CPU; small: minutes a run on one GPU; paper: ImageNet, as published."""
-    seeds: tuple[int, ...] = ()
-    """How many, or several by name. Default: 1 at smoke, else 3. Later, more run only the new."""
+    seeds: Annotated[tuple[str, ...], tyro.conf.arg(metavar="N|A..B ...")] = ()
+    """How many (7), or which (0 2 5, 1..4, 3..3 for one). Default: 1 at smoke, else 3."""
     only: tuple[str, ...] = ()
     """Some of its cells alone, named as in the table; what they are compared with comes along."""
     protocols: tuple[str, ...] = ()
@@ -64,6 +65,30 @@ def parse(words: list[str]) -> Study:
     if asked.name != "list":
         cells = known("study", asked.name, STUDIES).cells(SIZES[asked.size])
         refuse_strangers(asked.only, [cell.name for cell in cells])
+    read_seeds(asked.seeds)
     asked = replace(asked, protocols=settle_all(asked.protocols))
     refuse_missing_data(asked.data, train=asked.train, test=asked.test)
     return asked
+
+
+def read_seeds(words: tuple[str, ...]) -> int | tuple[int, ...] | None:
+    """One number is how many; a range, which has both its ends, or several words are which.
+
+    >>> read_seeds(("7",)), read_seeds(("3..3",)), read_seeds(("0", "2..4"))
+    (7, (3,), (0, 2, 3, 4))
+    """
+    found: list[int] = []
+    for word in words:
+        first, dots, last = word.partition("..")
+        try:
+            low, high = int(first), int(last if dots else first)
+        except ValueError:
+            raise UserError(
+                f"--seeds must be whole numbers or a range as 1..4, not {word!r}"
+            ) from None
+        if low > high:
+            raise UserError(f"--seeds {word} is empty; write {high}..{low}")
+        found += range(low, high + 1)
+    if len(words) == 1 and ".." not in words[0]:
+        return found[0]
+    return tuple(found) or None

@@ -203,7 +203,8 @@ def msn_views(
 ) -> Views:
     """Original MSN's: a target the teacher alone sees, then the student's anchors.
 
-    The first anchor is as large as the target (the one MSN masks), the others are small.
+    The first anchor is as large as the target (the one MSN masks), the others are small. If they
+    are not, they are masked too: MSN's code masks the first anchors of one size, however many.
     """
     photometric = Photometric(saturation=0.4, blur_sigma=blur_sigma)
 

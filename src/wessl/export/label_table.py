@@ -76,4 +76,17 @@ def _line(path: Path, number: int, cells: list[str], at: tuple[int, int] | None)
     name, label = (cells[i].strip() if i < len(cells) else "" for i in (first, second))
     if not name or not label:
         raise UserError(f"{where}: no {'path' if not name else f'label for {name}'}")
-    return Line(os.path.expanduser(name), label, where)
+    return Line(os.path.expanduser(name), as_text(label), where)
+
+
+def as_text(label: str) -> str:
+    """A label whose bytes are no UTF-8, as Latin-1 and Windows mean them; others as they are.
+
+    >>> as_text("caf\\udce9"), as_text("café")
+    ('café', 'café')
+    """
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        return label.encode("utf-8", "surrogateescape").decode("cp1252", "replace")
+    return label

@@ -16,7 +16,7 @@ from wessl.data.sources import FileSource, Source, open_source
 from wessl.data.workers import decode_many
 from wessl.errors import UserError
 from wessl.export.label_lookup import find, not_found
-from wessl.export.label_table import read_table
+from wessl.export.label_table import as_text, read_table
 
 NAMED = 5
 """Pictures that cannot be decoded; of more only the number is told."""
@@ -150,7 +150,7 @@ def _from_source(labels: str | Path, data: Source, channels: int | None) -> Labe
     own = _numbers_in(source, data)
     inside, outside, where = dict[int, str](), dict[int, str](), dict[tuple[bool, int], str]()
     for i, value in enumerate(source.labels.tolist()):
-        label = source.classes[value] if source.classes is not None else str(value)
+        label = as_text(source.classes[value]) if source.classes is not None else str(value)
         number = own.get(i)
         side, at = (outside, i) if number is None else (inside, number)
         side[at] = label

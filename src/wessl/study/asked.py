@@ -154,7 +154,7 @@ def refuse_settings(asked: Asked, cells: list[Cell]) -> None:
         if full == "optim.epochs":
             raise UserError("--epochs sets the length of a study's runs, so that schedules follow")
         if full == "seed":
-            raise UserError("--seeds names the seeds of a study's runs, as --seeds 3 4")
+            raise UserError("--seeds names the seeds of a study's runs, as --seeds 3..3 or 3 4")
         if all(full in cell.changes for cell in cells):
             raise UserError(
                 f"--set {name} would change nothing: every cell of {asked.study.name} has its own "

@@ -9,10 +9,9 @@ from wessl.config import Config
 from wessl.data.view_config import Crop, Views
 from wessl.encoder.sizes import SIZES
 from wessl.evaluate.spelling import parse_shots
-from wessl.pretrain.cost import flops_per_image, parameters
+from wessl.pretrain.cost import flops_per_image
+from wessl.verbs.disk import checkpoint_bytes, encoder_bytes
 
-BYTES_PER_PARAMETER = 16
-"""Of a checkpoint: student, teacher and AdamW's two moments in fp32."""
 MEASURE_SECONDS = {"cuda": 5.0, "cpu": 0.4}
 """Of a run's measuring and its page however small it is; measured on the CPU, supposed else."""
 PROTOCOL_SECONDS = 0.1
@@ -96,11 +95,13 @@ def total(
     devices: int | None = None,
     compiled: bool = True,
     fresh: bool = False,
+    slim: bool = False,
 ) -> tuple[float, float]:
     """Seconds with so many runs at a time on idle devices (a core each, unless said), and bytes.
 
     Without ``measuring``, of training alone; ``fresh`` where every run has a process of its own.
-    Where other programs share the cores it takes as much longer as they take of them.
+    Where other programs share the cores it takes as much longer as they take of them. ``slim``
+    where no checkpoint stays.
     """
     known, start = list(configs), WORKER_SECONDS[facts.device]
     work = sum(seconds(config, facts, compiled) for config in known)
@@ -109,5 +110,6 @@ def total(
     rounds = math.ceil(len(known) / slots)
     side_by_side = rounds * (work / max(1, len(known)) + start * fresh)
     busy = sum(busy_seconds(config, facts) for config in known)
-    size = sum(BYTES_PER_PARAMETER * parameters(config) for config in known)
+    size = sum(encoder_bytes(config) for config in known)
+    size += 0 if slim else sum(checkpoint_bytes(config) for config in known)
     return start * (not fresh) + max(side_by_side, busy / (devices or slots)), size

@@ -80,13 +80,15 @@ def announce(planned: Planned, work: Work, slots: Sequence[Slot]) -> str:
             devices,
             compiled,
             planned.fresh,
+            asked.slim or asked.study.kind == "overhead",
         )
         seconds *= Remaining.of(planned, work.todo, len(slots)).share
         size *= len(fresh) / len(work.todo)
         measured = planned.measuring is not None
         doing = ["training"] * (bool(fresh) or not measured) + ["measuring"] * measured
         what = " and ".join(doing)
-        disk = "" if asked.slim or not fresh else f"; {gigabytes(size)} on disk"
+        on_disk = "stay on disk" if asked.slim else "on disk"
+        disk = f"; {gigabytes(size)} {on_disk}" if fresh else ""
         at_once = min(len(slots), len(work.todo))
         lines.append(
             f"{len(work.todo)} to do, {at_once} at a time: roughly {duration(seconds)} of "

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from wessl.auto import FEW_STEPS, duration, enough_budget
-from wessl.config import Config, Options
+from wessl.config import Config, LossConfig, Options
 from wessl.data.batch import Batch
 from wessl.data.loader import check_batch, check_parts
 from wessl.data.memory import available_memory
@@ -127,8 +127,9 @@ def warn(
             f"warning: {config.heads.codes} codes but Sinkhorn sees only {targets} targets a step, "
             f"so not all codes can be used at once; consider --heads.codes {targets}"
         )
-    if (unfinished := longer_than_the_run(config)) is not None:
-        console.say(unfinished)
+    for said in (longer_than_the_run(config), gamma_start_in_vain(config)):
+        if said is not None:
+            console.say(said)
     if config.optim.accumulate > 1 and config.loss.me_max > 0:
         console.say("note: with --optim.accumulate, ME-MAX is over each part, not the whole batch")
     need = cost.peak_bytes(of_process(config, processes), device.type)
@@ -157,6 +158,25 @@ def longer_than_the_run(config: Config) -> str | None:
         f"warning: the run is over after {_count(optim.epochs, 'epoch')}, before "
         f"{', '.join(late)}: what changes by then does not arrive; shorten it, or lengthen the run"
     )
+
+
+def gamma_start_in_vain(config: Config) -> str | None:
+    """Why gamma does not start where it is set to; where none falls, the default is no setting."""
+    loss, start, end = config.loss, config.loss.gamma_start, config.loss.settled_gamma
+    if config.heads.count == 1:
+        why = "one head has no weights"
+    elif not loss.gamma_in_nats:
+        why = f"--loss.weighting {loss.weighting} has no gamma that falls"
+    elif start < end:
+        return (
+            f"warning: --loss.gamma-start {start:g} is below --loss.gamma {end:g}, and gamma only "
+            f"falls: it is {end:g} from the first step"
+        )
+    else:
+        return None
+    if start == LossConfig.gamma_start:
+        return None
+    return f"warning: --loss.gamma-start {start:g} changes nothing: {why}"
 
 
 def of_process(config: Config, processes: int) -> Config:

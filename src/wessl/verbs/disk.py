@@ -21,6 +21,13 @@ def checkpoint_bytes(config: Config) -> int:
     return BYTES_PER_PARAMETER * sum(parameter.numel() for parameter in model.parameters())
 
 
+def encoder_bytes(config: Config) -> int:
+    """Of the encoder's own file, which stays when checkpoints go; fp32."""
+    with torch.device("meta"):
+        encoder = build_model(config).encoder
+    return 4 * sum(parameter.numel() for parameter in encoder.parameters())
+
+
 def say_disk(config: Config, options: Options, out: Path, console: Console) -> None:
     """What checkpoints will take beside what is free, and what to do if that is too little.
 

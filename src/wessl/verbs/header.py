@@ -13,6 +13,7 @@ from wessl.data.digest import sizes_digest
 from wessl.data.pictures import Pictures
 from wessl.plan import Plan
 from wessl.settings import to_dict
+from wessl.verbs.launched import launcher
 
 State = dict[str, Any]
 
@@ -37,6 +38,7 @@ def describe_run(
         normalisation=dict(zip(("mean", "std"), normalisation(pictures), strict=True)),
         init=init,
         command=shlex.join(sys.argv),
+        launcher=launcher(),
         versions=versions("torch"),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
     )

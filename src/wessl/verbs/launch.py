@@ -61,7 +61,7 @@ def run_call(options: Options, out: str | Path, call: dict[str, Any]) -> None:
     """A call from Python, handed over in a file: the caller's script is not run again."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "call"
-        path.write_bytes(pickle.dumps(call))
+        path.write_bytes(pickle.dumps((sys.argv, call)))
         launch(options, out, ["-m", "wessl.verbs.launch", str(path)])
 
 
@@ -147,7 +147,8 @@ def tell(words: str) -> None:
 def main() -> None:
     from wessl.verbs.pretrain import pretrain
 
-    call = pickle.loads(Path(sys.argv[1]).read_bytes())
+    # Runs record what the user typed.
+    sys.argv[:], call = pickle.loads(Path(sys.argv[1]).read_bytes())
     signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
     try:
         pretrain(**call)

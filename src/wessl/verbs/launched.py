@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -73,6 +73,24 @@ def joined(options: Options) -> Iterator[tuple[Team, torch.device]]:
         if LAUNCHED in os.environ:
             leave(1)
         raise Failure(words) from error
+
+
+def launcher(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The words before a command that torchrun or srun started; none where its own words will do.
+
+    Where machines meet is not told to their processes: that is left to fill in.
+    """
+    place = find_place(environment)
+    if place is None or LAUNCHED in environment:
+        return []
+    if "TORCHELASTIC_RUN_ID" in environment:
+        machines = int(environment.get("GROUP_WORLD_SIZE", 1))
+        words = ["torchrun", f"--nproc-per-node={environment['LOCAL_WORLD_SIZE']}"]
+        if machines > 1:
+            words[1:1] = [f"--nnodes={machines}"]
+            words += ["--rdzv-backend=c10d", "--rdzv-endpoint=HOST:PORT"]
+        return words
+    return ["srun", f"--ntasks={place.world}"] if place.address != "env://" else []
 
 
 def end_with_the_launcher() -> None:

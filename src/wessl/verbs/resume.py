@@ -50,8 +50,7 @@ def is_drawn(run: Run) -> bool:
 def begun_with(old: State) -> str:
     """A sentence with the command that began a run, as it can be typed again, if that is known.
 
-    Of a call from Python the script is all there is to know; of one typed in, or with ``devices``,
-    there is nothing.
+    Of a call from Python the script is all there is to know; of one typed in there is nothing.
 
     >>> begun_with({"command": "wessl/__main__.py pretrain 'my photos' --out run"})
     "\\nThe run was begun with:\\n  python -m wessl pretrain 'my photos' --out run"
@@ -60,11 +59,13 @@ def begun_with(old: State) -> str:
     program, place = [first], Path(first)
     if first in ("", "-c", "-") or place.parent.name == "verbs":
         return ""
+    launcher = old.get("launcher") or []
+    python = [] if launcher[:1] == ["torchrun"] else ["python"]  # which torchrun is itself
     if place.name == "__main__.py":
-        program = ["python", "-m", place.parent.name]
+        program = [*python, "-m", place.parent.name]
     elif place.suffix == ".py":
-        program = ["python", first]
-    return f"\nThe run was begun with:\n  {shlex.join([*program, *words])}"
+        program = [*python, first]
+    return f"\nThe run was begun with:\n  {shlex.join([*launcher, *program, *words])}"
 
 
 def refuse_changes(

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from wessl.commands.study import Study
+from wessl.commands.study import Study, read_seeds
 from wessl.errors import Failure, UserError
 from wessl.study.run import run_study
 from wessl.study.sizes import SIZES
@@ -15,12 +15,11 @@ study = run_study
 
 def command(words: Study) -> None:
     asked = dict(vars(words))
-    name, seeds = asked.pop("name"), asked.pop("seeds")
+    name, seeds = asked.pop("name"), read_seeds(asked.pop("seeds"))
     if name == "list":
         print_list(STUDIES, SIZES)
         return
-    how_many: Any = None if not seeds else seeds[0] if len(seeds) == 1 else seeds
-    found = study(name, seeds=how_many, settings=read_settings(asked.pop("set")), **asked)
+    found = study(name, seeds=seeds, settings=read_settings(asked.pop("set")), **asked)
     out = asked["out"] or f"studies/{name}"
     print(f"table: {out}/table.md, figure: {out}/figure.svg")
     refuse_failed(found)
