@@ -19,7 +19,8 @@ from wessl.bench.steps import (
     drawings,
     photographs,
 )
-from wessl.bench.turns import in_turns
+from wessl.bench.table import cells
+from wessl.bench.turns import Measured, in_turns
 from wessl.devices import has_bf16
 from wessl.errors import UserError
 from wessl.settings import override
@@ -76,6 +77,23 @@ def test_the_file_holds_what_was_returned_and_says_where_it_was_measured(measure
     assert found["versions"]["torch"] == torch.__version__
     assert found["settings"]["quick"] is True
     assert [child.name for child in path.parent.iterdir()] == ["found.json"]
+
+
+def test_whoever_stops_a_measurement_keeps_what_was_measured(tmp_path, monkeypatch, capsys):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("wessl.bench.suite.measure_views", stop)
+    with pytest.raises(KeyboardInterrupt):
+        wessl.bench(device="cpu", json=tmp_path / "found.json", quick=True)
+    found = read(tmp_path / "found.json")
+    assert {row["section"] for row in found["rows"]} == {"step"}
+    assert "m = 16" in capsys.readouterr().out
+
+
+def test_ways_that_did_different_amounts_are_compared_by_the_item():
+    many, few = (Measured("loader", "files", way, [2.0], n) for way, n in (("a", 800), ("b", 200)))
+    assert cells(many, few)[2] == "4.00x"
 
 
 def test_a_measurement_compared_with_itself_has_no_change(measured):

@@ -1,6 +1,6 @@
 """Everything that is measured on a device, in sizes that suit it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -13,21 +13,23 @@ from wessl.bench.views import measure_views
 Say = Callable[[str], None]
 
 
-def measure_all(device: torch.device, quick: bool, half: bool, say: Say) -> list[Measured]:
-    """Steps, views, loader and few-shot sweep; about a minute on two cores, quick in seconds.
+def measure_all(
+    device: torch.device, quick: bool, half: bool, say: Say
+) -> Iterator[list[Measured]]:
+    """Steps, views, loader and few-shot sweep, each as soon as it is measured.
 
-    ``half`` says whether the device multiplies bf16 itself.
+    About a minute on two cores, quick in seconds. ``half`` says whether the device multiplies bf16
+    itself.
     """
-    rows: list[Measured] = []
     for subject in subjects(device, quick):
         say(f"a step of {subject.name}")
-        rows += measure_steps(subject, device, seconds=1 if quick else 10, half=half)
+        yield measure_steps(subject, device, seconds=1 if quick else 10, half=half)
         say(f"views of {subject.name}")
-        rows += measure_views(subject, device, seconds=0.3 if quick else 2)
+        yield measure_views(subject, device, seconds=0.3 if quick else 2)
     say("pictures from files")
     # From 512 files on, processes decode side by side.
     count = 48 if quick else 640 if device.type == "cpu" else 8192
-    rows += measure_loading(device, count, 16 if quick else 64, seconds=0.5 if quick else 8)
+    yield measure_loading(device, count, 16 if quick else 64, seconds=0.5 if quick else 8)
     say("the few-shot sweep")
     classes, features, draws = (5, 32, 2) if quick else (30, 192, 3)
-    return rows + measure_few_shot(device, classes, features, draws, rounds=2 if quick else 3)
+    yield measure_few_shot(device, classes, features, draws, rounds=2 if quick else 3)

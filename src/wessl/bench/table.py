@@ -11,7 +11,7 @@ from wessl.bench.record import Change
 from wessl.bench.turns import Measured
 
 ITEMS = {"step": "img/s", "views": "img/s", "loader": "img/s", "few-shot": "fits/s"}
-WIDTHS = (18, 13, 16, 9, 18)
+WIDTHS = (18, 13, 16, 9, 20)
 
 
 def measured_lines(rows: list[Measured]) -> Iterator[RenderableType]:
@@ -36,12 +36,12 @@ def cells(row: Measured, last: Measured) -> list[str]:
     if "mfu" in facts:
         more.append(f"MFU {facts['mfu']:.0%}")
     if "excess" in facts:
-        more.append(f"loss {facts['excess']:.0e} above the lowest")
+        more.append(f"loss {facts['excess']:.0e} too high")
     return [
         f"{1e3 * row.seconds:,.1f} ms",
         f"{row.items / row.seconds:,.0f} {ITEMS[row.section]}",
-        "" if row is last else f"{last.seconds / row.seconds:.2f}x",
-        ", ".join(more),
+        "" if row is last else f"{last.seconds * row.items / (row.seconds * last.items):.2f}x",
+        "  " + ", ".join(more),
     ]
 
 

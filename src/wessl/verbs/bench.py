@@ -9,6 +9,7 @@ from rich.console import Console
 from wessl.bench import record
 from wessl.bench.suite import measure_all
 from wessl.bench.table import compared_lines, measured_lines
+from wessl.bench.turns import Measured
 from wessl.commands.bench import Bench
 from wessl.devices import has_bf16
 from wessl.errors import Failure
@@ -35,16 +36,15 @@ def bench(
     old = None if compare is None else record.read(Path(compare))  # before minutes are spent
     where = find_device(device)
     say = say or (lambda words: console.print(f"measuring {words} ..."))
-    rows = measure_all(where, quick, has_bf16(where), say)
-    found = record.describe(rows, where, quick)
-    if json is not None:
-        try:
-            Path(json).parent.mkdir(parents=True, exist_ok=True)
-            write_json(Path(json), found)
-        except OSError as error:
-            raise Failure(f"--json {json}: {error}") from error
     console.print("Medians of rounds in turns; ratios to the straightforward way")
-    console.print(*measured_lines(rows), sep="\n")
+    rows: list[Measured] = []
+    found: dict[str, Any] = {}
+    for part in measure_all(where, quick, has_bf16(where), say):
+        rows += part
+        found = record.describe(rows, where, quick)
+        console.print(*measured_lines(part), sep="\n")
+        if json is not None:  # each time: whoever stops the rest keeps what was measured
+            write(Path(json), found)
     if quick:
         console.print("--quick: sizes too small to judge speed by; it shows that all of it works")
     if old is not None:
@@ -58,6 +58,14 @@ def bench(
             f"{slower} of {len(changes)} numbers are more than 5 % worse than in {compare}"
         )
     return found
+
+
+def write(path: Path, found: dict[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, found)
+    except OSError as error:
+        raise Failure(f"--json {path}: {error}") from error
 
 
 def command(asked: Bench) -> None:
