@@ -7,7 +7,11 @@ import tempfile
 # The models here are tiny, and threads that spin while they wait starve whoever else is running.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ["WESSL_CACHE"] = tempfile.mkdtemp(prefix="wessl-tests-")
+# Workers of xdist have one each, inside that of the process which started them and clears up.
+os.environ["WESSL_CACHE"] = tempfile.mkdtemp(
+    prefix="wessl-tests-",
+    dir=os.environ["WESSL_CACHE"] if "PYTEST_XDIST_WORKER" in os.environ else None,
+)
 
 from hypothesis import settings
 

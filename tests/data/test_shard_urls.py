@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(tmp_path) -> Iterator[Server]:
     served = Server(numbered_shards(tmp_path / "shards", COUNTS))
-    thread = threading.Thread(target=served.serve_forever, daemon=True)
+    thread = threading.Thread(target=served.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield served
     served.shutdown()
@@ -91,7 +91,7 @@ def server(tmp_path) -> Iterator[Server]:
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(shard_files, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(shard_files, "FIRST_WAIT", 0.001)
     monkeypatch.setattr(shard_files, "SLOW", 0.5)
 
 

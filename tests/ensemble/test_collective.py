@@ -1,7 +1,5 @@
 """Two real processes over gloo hold unequal parts of one batch and must agree with one process."""
 
-import socket
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -31,9 +29,9 @@ def targets_of(logits, group=None):
     }
 
 
-def worker(rank, port, folder):
+def worker(rank, folder):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
     part = batch().split(SPLIT, dim=1)[rank]
     torch.save(targets_of(part, dist.group.WORLD), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
@@ -42,10 +40,7 @@ def worker(rank, port, folder):
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gloo")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(worker, (port, str(folder)), nprocs=2)
+    mp.spawn(worker, (str(folder),), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 

@@ -130,9 +130,9 @@ def test_rows_without_a_good_step_speak_of_nothing_else():
 
 def test_a_long_history_is_examined_quickly():
     history = rows(*[{}] * 5_000, *[BAD["rank"]] * 15_000)
-    began = time.perf_counter()
+    began = time.process_time()  # of this process, whatever runs beside it
     assert kinds(history) == ["rank"]
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def watch(cache, folder, prepare=None, log_every=5, max_nonfinite=20, **changes):

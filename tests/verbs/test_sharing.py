@@ -1,8 +1,10 @@
 """Two processes that share the pictures of one command find what one finds, and one speaks."""
 
+import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -27,12 +29,20 @@ def trained(tmp_path_factory):
     return wessl.pretrain(TEST, folder / "run", "dino-star-ent", epochs=1, **SMALL)
 
 
+def free_port():
+    """Below those the system gives away by itself: nobody else gets it before it is used."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+            return str(port)
+
+
 def in_two_processes(*words):
     """What each printed, out and err; both must end well."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    meet = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, WORLD_SIZE="2", OMP_NUM_THREADS="1")
+    meet = dict(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port(), WORLD_SIZE="2", OMP_NUM_THREADS="1"
+    )
     team = [
         subprocess.Popen(
             [sys.executable, "-m", "wessl", *map(str, words), "--device", "cpu"],
