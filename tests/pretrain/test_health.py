@@ -99,6 +99,22 @@ def test_half_of_the_heads_make_a_collapse(used, collapsed):
     )
 
 
+@pytest.mark.parametrize(
+    ("codes", "used", "collapsed"),
+    [
+        (256, 15, True),  # as ME-MAX leaves it beside too sharp a teacher
+        (256, 30, False),
+        (4096, 90, True),
+        (4096, 110, False),
+        (65_536, 120, True),  # of 6,400 pictures
+        (65_536, 140, False),
+    ],
+)
+def test_few_codes_of_a_small_codebook_are_more_of_it_than_of_a_large_one(codes, used, collapsed):
+    found = kinds(rows(*[dict(codes=codes, codes_used=[used, used])] * 3))
+    assert found == (["one-code"] if collapsed else [])
+
+
 def test_a_few_pictures_or_the_first_epoch_prove_no_collapse():
     assert kinds(rows(*[dict(codes_used=[1, 1], pictures_seen=4)] * 3)) == []
     assert kinds(rows(*[dict(codes_used=[1, 1], epoch=0.5)] * 3)) == []

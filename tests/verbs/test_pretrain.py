@@ -19,7 +19,7 @@ from wessl import plan
 from wessl.config import Config
 from wessl.data.view_config import Crop, Views
 from wessl.errors import UserError
-from wessl.recipes import recipe
+from wessl.recipes import names, recipe
 from wessl.settings import override, to_dict
 from wessl.verbs import checks, resume
 from wessl.verbs.completion import flags_of
@@ -505,6 +505,29 @@ def test_a_refused_run_is_told_with_its_launcher_too(environment, recorded, type
 def test_a_start_of_gamma_that_changes_nothing_is_warned_of(changes, words):
     said = checks.gamma_start_in_vain(override(Config(), {"heads.count": 2} | changes))
     assert said is None if words is None else re.search(f"^warning: .*{words}", said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"loss.me_max": 1.0},
+            "me-max 1 is little beside a teacher 4 times .* take 3 or more, .* 0.05",
+        ),
+        ({"loss.me_max": 0.0}, "me-max 0 is little beside .*-temperature of 0.1 or more"),
+        ({"loss.me_max": 3.0}, None),
+        ({"loss.me_max": 1.0, "loss.teacher_temperature": 0.05}, None),
+        ({"loss.me_max": 1.0, "loss.target": "sinkhorn"}, None),
+        ({"loss.me_max": 0.0, "loss.target": "centering"}, None),
+    ],
+)
+def test_a_teacher_that_little_holds_is_warned_of(changes, words):
+    said = checks.unheld(override(Config(), {"loss.target": "none"} | changes))
+    assert said is None if words is None else re.search(f"^warning: .*{words}", said)
+
+
+def test_no_recipe_is_warned_of_its_teacher():
+    assert not [name for name in names() if checks.unheld(recipe(name))]
 
 
 def test_a_start_of_gamma_in_vain_is_told_before_training(tmp_path, capsys):

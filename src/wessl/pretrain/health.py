@@ -30,11 +30,13 @@ class Finding:
 def one_code(row: Row, best_rank: float) -> bool:
     """Half of the heads or more put nearly every picture into the same few codes.
 
-    A random encoder does so too, so the first epoch does not count.
+    Few are a tenth of a small codebook, of a large one a hundred or a fiftieth: the largest are
+    never used up. A random encoder does so too, so the first epoch does not count.
     """
     possible = min(row["codes"], row["pictures_seen"])
     used = sorted(row["codes_used"])[(len(row["codes_used"]) - 1) // 2]
-    return row["epoch"] >= 1 and possible >= 8 and used <= max(1, 0.02 * possible)
+    few = max(1, min(0.1 * possible, max(100, 0.02 * possible)))
+    return row["epoch"] >= 1 and possible >= 8 and used <= few
 
 
 def uniform(row: Row, best_rank: float) -> bool:
@@ -73,7 +75,7 @@ RULES: list[Rule] = [
         "one-code",
         one_code,
         lambda row: f"collapse: only {min(row['codes_used'])} of {row['codes']} codes are in use",
-        "--loss.target sinkhorn, or a larger --loss.me-max, or a lower --optim.lr",
+        "--loss.target sinkhorn, a larger --loss.me-max, fewer --heads.codes, a lower --optim.lr",
     ),
     (
         "uniform",

@@ -127,7 +127,7 @@ def warn(
             f"warning: {config.heads.codes} codes but Sinkhorn sees only {targets} targets a step, "
             f"so not all codes can be used at once; consider --heads.codes {targets}"
         )
-    for said in (longer_than_the_run(config), gamma_start_in_vain(config)):
+    for said in (longer_than_the_run(config), gamma_start_in_vain(config), unheld(config)):
         if said is not None:
             console.say(said)
     if config.optim.accumulate > 1 and config.loss.me_max > 0:
@@ -177,6 +177,20 @@ def gamma_start_in_vain(config: Config) -> str | None:
     if start == LossConfig.gamma_start:
         return None
     return f"warning: --loss.gamma-start {start:g} changes nothing: {why}"
+
+
+def unheld(config: Config) -> str | None:
+    """Why one code may win: a teacher that only ME-MAX holds, and too weakly."""
+    loss = config.loss
+    sharpness = loss.student_temperature / loss.teacher_temperature
+    if loss.target != "none" or loss.me_max >= sharpness - 1:
+        return None
+    return (
+        f"warning: --loss.me-max {loss.me_max:g} is little beside a teacher {sharpness:.3g} times "
+        "as sharp as the student, so that one code may win all pictures; take "
+        f"{sharpness - 1:.3g} or more, a --loss.teacher-temperature of "
+        f"{loss.student_temperature / (1 + loss.me_max):.3g} or more, or --loss.target sinkhorn"
+    )
 
 
 def of_process(config: Config, processes: int) -> Config:
