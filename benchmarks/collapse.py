@@ -76,7 +76,7 @@ def train(
             for mine, theirs in zip(teacher.parameters(), student.parameters(), strict=True):
                 mine.lerp_(theirs, share)
         used[seen[0].argmax(-1)] = True
-        if (step + 1) % (steps // 6) == 0:
+        if (step + 1) % max(1, steps // 6) == 0:
             entropy = torch.special.entr(targets).sum(-1).mean().item()
             told.append(f"{total.item():.2f} {entropy:.2f} {int(used.sum())}")
             used.zero_()
@@ -111,7 +111,7 @@ def main() -> None:
     steps = asked.pop("steps")
     print("me-max, temperature, codes, momentum, batch, heads (edge): loss, entropy, codes in use")
     for values in itertools.product(*asked.values()):
-        edge = excess_that_wins(values[0], STUDENT / values[1])
+        edge = excess_that_wins(values[0], STUDENT / values[1], values[2])
         words = ", ".join(f"{value:g}" for value in values)
         print(f"{words} ({edge:.2f}): {train(*values, steps)}", flush=True)
 

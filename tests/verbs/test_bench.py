@@ -84,16 +84,22 @@ def test_whoever_stops_a_measurement_keeps_what_was_measured(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     monkeypatch.setattr("wessl.bench.suite.measure_views", stop)
+    (tmp_path / "found.json").write_text("what was found before")
     with pytest.raises(KeyboardInterrupt):
         wessl.bench(device="cpu", json=tmp_path / "found.json", quick=True)
-    found = read(tmp_path / "found.json")
+    found = read(tmp_path / "found.json.part")
     assert {row["section"] for row in found["rows"]} == {"step"}
+    assert (tmp_path / "found.json").read_text() == "what was found before"
     assert "m = 16" in capsys.readouterr().out
 
 
 def test_ways_that_did_different_amounts_are_compared_by_the_item():
     many, few = (Measured("loader", "files", way, [2.0], n) for way, n in (("a", 800), ("b", 200)))
     assert cells(many, few)[2] == "4.00x"
+    then, now = ([dict(section="loader", subject="files", way="a", facts={}, seconds=s, items=n)]
+                 for s, n in ((80.0, 8192), (5.0, 512)))  # fmt: skip
+    (change,) = compare(dict(rows=then), dict(rows=now))
+    assert change.ratio == 1
 
 
 def test_a_measurement_compared_with_itself_has_no_change(measured):

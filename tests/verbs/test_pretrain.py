@@ -508,22 +508,24 @@ def test_a_start_of_gamma_that_changes_nothing_is_warned_of(changes, words):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("weight", "temperature", "words"),
     [
-        (
-            {"loss.me_max": 1.0},
-            "me-max 1 is little beside a teacher 4 times .* take 3 or more, .* 0.05",
-        ),
-        ({"loss.me_max": 0.0}, "me-max 0 is little beside .*-temperature of 0.1 or more"),
-        ({"loss.me_max": 3.0}, None),
-        ({"loss.me_max": 1.0, "loss.teacher_temperature": 0.05}, None),
-        ({"loss.me_max": 1.0, "loss.target": "sinkhorn"}, None),
-        ({"loss.me_max": 0.0, "loss.target": "centering"}, None),
+        (1.0, 0.025, "me-max 1 is little beside a teacher 4 times .* more than 3, .* above 0.05, "),
+        (2.0, 0.025, "take more than 3, a --loss.teacher-temperature above 0.0334, "),
+        (3.0, 0.025, "take more than 3, a --loss.teacher-temperature above 0.025, "),
+        (0.0, 0.03, "take more than 2.34, a --loss.teacher-temperature above 0.1, "),
+        (3.01, 0.025, None),
+        (2.0, 0.0335, None),
+        (4.0, 0.025, None),
     ],
 )
-def test_a_teacher_that_little_holds_is_warned_of(changes, words):
-    said = checks.unheld(override(Config(), {"loss.target": "none"} | changes))
+def test_a_teacher_that_little_holds_is_warned_of(weight, temperature, words):
+    settings = {"loss.me_max": weight, "loss.teacher_temperature": temperature}
+    config = override(Config(), {"loss.target": "none"} | settings)
+    said = checks.unheld(config)
     assert said is None if words is None else re.search(f"^warning: .*{words}", said)
+    for held in ("sinkhorn", "centering"):
+        assert checks.unheld(override(config, {"loss.target": held})) is None
 
 
 def test_no_recipe_is_warned_of_its_teacher():

@@ -218,8 +218,9 @@ def _hold_codes(config: Config, choices: list[Choice]) -> list[Choice]:
     most = 1 << max(1, int(averaged / MET).bit_length() - 1)
     if loss.target != "none" or most >= config.heads.codes:
         return choices
-    reason = f"the teacher averages over {averaged:,.0f} pictures, {MET} or more for each code"
-    fewer = Choice("heads.codes", most, f"{reason}: with fewer ME-MAX lets one win", warning=True)
+    reason = f"the teacher averages over {averaged:,.0f} pictures only, and ME-MAX lets a code win "
+    reason += f"that is met less than some {MET} times"
+    fewer = Choice("heads.codes", most, reason, warning=True)
     return [fewer if choice.setting == "heads.codes" else choice for choice in choices]
 
 

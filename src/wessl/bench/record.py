@@ -20,7 +20,7 @@ SLOWER = 1.05
 
 @dataclass(frozen=True)
 class Change:
-    """A number then and now; ``ratio`` is now over then, of seconds or of bytes."""
+    """A number then and now; ``ratio`` is now over then, of an item's seconds or of bytes."""
 
     section: str
     subject: str
@@ -71,8 +71,9 @@ def read(path: Path) -> dict[str, Any]:
                 f"--compare {path} has format {found['format']}, not {FORMAT}: measure it again"
             )
         for row in found["rows"]:
-            if not row["seconds"] > 0:
-                raise ValueError(f"{row['subject']} took {row['seconds']} seconds")
+            if not (row["seconds"] > 0 and row["items"] > 0):
+                took = f"{row['seconds']} seconds for {row['items']} items"
+                raise ValueError(f"{row['subject']} took {took}")
             row["section"], row["subject"], row["way"], row["facts"]
     except FileNotFoundError:
         raise UserError(f"--compare {path} does not exist; --json writes such a file") from None
@@ -93,7 +94,8 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
     for key, row in by_key(new).items():
         if key not in before:
             continue
-        changes.append(Change(*key, "time", row["seconds"] / before[key]["seconds"]))
+        of_item = [r["seconds"] / r["items"] for r in (row, before[key])]
+        changes.append(Change(*key, "time", of_item[0] / of_item[1]))
         then, now = (r["facts"].get("bytes") for r in (before[key], row))
         if then and now:
             changes.append(Change(*key, "memory", now / then))

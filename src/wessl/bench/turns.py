@@ -21,7 +21,7 @@ class Measured:
     section: str
     """step, views, loader or few-shot."""
     subject: str
-    """What was done, with its sizes: two rows of one subject did the same."""
+    """What was done, with its sizes: two rows of one subject did the same to each item."""
     way: str
     """By whom: wessl, or what it is compared with."""
     rounds: list[float]

@@ -44,7 +44,10 @@ def bench(
         found = record.describe(rows, where, quick)
         console.print(*measured_lines(part), sep="\n")
         if json is not None:  # each time: whoever stops the rest keeps what was measured
-            write(Path(json), found)
+            write(unfinished(Path(json)), found)
+    if json is not None:
+        write(Path(json), found)
+        unfinished(Path(json)).unlink()
     if quick:
         console.print("--quick: sizes too small to judge speed by; it shows that all of it works")
     if old is not None:
@@ -58,6 +61,11 @@ def bench(
             f"{slower} of {len(changes)} numbers are more than 5 % worse than in {compare}"
         )
     return found
+
+
+def unfinished(path: Path) -> Path:
+    """Beside it, so that a measurement of before stays until there is a whole new one."""
+    return path.with_name(f"{path.name}.part")
 
 
 def write(path: Path, found: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """What would go wrong later, said before anything is decoded, printed or written."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from wessl.data.loader import check_batch, check_parts
 from wessl.data.memory import available_memory
 from wessl.data.pictures import gigabytes
 from wessl.data.sources import Source
+from wessl.ensemble.balance import excess_that_wins
 from wessl.ensemble.weighting import SCHEMES
 from wessl.errors import Failure, UserError
 from wessl.pretrain import cost
@@ -180,16 +182,17 @@ def gamma_start_in_vain(config: Config) -> str | None:
 
 
 def unheld(config: Config) -> str | None:
-    """Why one code may win: a teacher that only ME-MAX holds, and too weakly."""
+    """Why one code may win: a teacher that only ME-MAX holds, and too weakly (``balance``)."""
     loss = config.loss
     sharpness = loss.student_temperature / loss.teacher_temperature
-    if loss.target != "none" or loss.me_max >= sharpness - 1:
+    if loss.target != "none" or excess_that_wins(loss.me_max, sharpness, config.heads.codes) > 1:
         return None
+    mild = math.ceil(1e4 * loss.student_temperature / (1 + loss.me_max) - 1e-6) / 1e4
     return (
         f"warning: --loss.me-max {loss.me_max:g} is little beside a teacher {sharpness:.3g} times "
-        "as sharp as the student, so that one code may win all pictures; take "
-        f"{sharpness - 1:.3g} or more, a --loss.teacher-temperature of "
-        f"{loss.student_temperature / (1 + loss.me_max):.3g} or more, or --loss.target sinkhorn"
+        "as sharp as the student, so that one code may win all pictures; take more than "
+        f"{math.ceil(100 * (sharpness - 1) - 1e-6) / 100:g}, a --loss.teacher-temperature above "
+        f"{mild:g}, or --loss.target sinkhorn"
     )
 
 
