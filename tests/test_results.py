@@ -1,11 +1,13 @@
 """Published numbers are those of the raw results."""
 
+import copy
 import json
 import re
 
 import matplotlib
 import numpy as np
 import pytest
+from docs.builder.join import joined
 from docs.builder.results import MARKED, PAGES, RESULTS, ROOT, figure, filled
 
 
@@ -53,6 +55,45 @@ def test_every_figure_is_what_its_numbers_draw(path, tmp_path):
     (words, numbers), (kept, of_kept) = map(words_and_numbers, (tmp_path / "figure.svg", path))
     assert words == kept
     np.testing.assert_allclose(numbers, of_kept, rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("name", ["where-how-digits", "heads-digits", "diversity-tiny"])
+def test_a_table_taken_apart_and_joined_is_the_table(name):
+    whole = json.loads((RESULTS / f"{name}.json").read_text())
+    old, new = (parted(whole, seeds, rows) for seeds, rows in (({0, 1}, 99), ({1, 2, 3, 4}, 2)))
+    assert new != whole != old
+    together = joined(old, new)
+    lacking = [row["name"] for row in whole["rows"][2:]]  # they have the first two seeds alone
+    for row in whole["rows"]:
+        (found,) = [other for other in together["rows"] if other["name"] == row["name"]]
+        for column, result in row["results"].items():
+            joint = found["results"][column]
+            if row["name"] in lacking:
+                assert set(joint["seeds"]) == {"0", "1"} & set(result["seeds"])
+            else:
+                assert joint == result
+    assert together["seeds"] == whole["seeds"]
+
+
+def parted(table, seeds, rows):
+    """Some seeds of the first rows, with sums that are wrong until they are made anew."""
+    table = copy.deepcopy(table)
+    table["seeds"] = [seed for seed in table["seeds"] if seed in seeds]
+    table["rows"] = table["rows"][:rows]
+    for row in table["rows"]:
+        for result in row["results"].values():
+            kept = {seed: x for seed, x in result["seeds"].items() if int(seed) in seeds}
+            result |= dict(seeds=kept, mean=-1.0, sd=-1.0, n=-1, difference=None)
+    return table
+
+
+@pytest.mark.parametrize(("name", "value"), [("train", "others"), ("draws", 5), ("key", "x")])
+def test_tables_of_different_pictures_or_settings_are_not_joined(name, value):
+    old = json.loads((RESULTS / "heads-digits.json").read_text())
+    new = copy.deepcopy(old)
+    (new["rows"][0] if name == "key" else new)[name] = value
+    with pytest.raises(SystemExit, match="--join: "):
+        joined(old, new)
 
 
 def test_the_star_of_a_methods_name_does_not_end_italics():

@@ -2,6 +2,7 @@
 
     python -m docs.builder.results                     # fills every table and redraws every figure
     python -m docs.builder.results add STUDY NAME --data "WORDS" --machine "WORDS" [--command ...]
+                                       [--join]        # to the seeds and cells that NAME has
 
 ``add`` takes over what ``wessl study`` wrote (``STUDY/table.json``), without the paths of the
 machine that made it, or the runs of ``wessl demo`` (``runs/demo``). A page names what it shows, and
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.builder import demo
+from docs.builder.join import joined
 
 from wessl.study.figure import draw
 from wessl.study.text import grid, markdown, value_rows
@@ -41,10 +43,14 @@ def main() -> None:
     adding.add_argument("--data", required=True, help="the pictures, in words")
     adding.add_argument("--machine", required=True)
     adding.add_argument("--command", help="as a user would type it")
+    adding.add_argument("--join", action="store_true", help="keep NAME's other seeds and cells")
     asked = parser.parse_args()
     if asked.what == "add":
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{asked.name}.json").write_text(json.dumps(taken(asked), indent=1) + "\n")
+        path, table = RESULTS / f"{asked.name}.json", taken(asked)
+        if asked.join:
+            table = joined(json.loads(path.read_text()), table)
+        path.write_text(json.dumps(table, indent=1) + "\n")
     for path in sorted(RESULTS.glob("*.json")):
         figure(json.loads(path.read_text()), path.with_suffix(".svg"))
     for page in PAGES:
