@@ -9,6 +9,7 @@ from PIL import Image
 
 from wessl.data.sources import open_source
 from wessl.errors import UserError
+from wessl.export.label_table import as_text
 from wessl.export.labels import read_labels, readable
 
 
@@ -56,6 +57,14 @@ def test_labels_in_latin_1_or_of_windows_become_text_and_utf_8_stays(data, tmp_p
     assert read_labels(path, data, ["café", "naïve “œuf” à 3 €"]).counts["café"] == 1
     path.write_text("a/0.png,café\nb/2.png,Ærø\n", encoding="utf-8")
     assert read_labels(path, data).inside == {0: "café", 3: "Ærø"}
+
+
+def test_labels_in_another_encoding_stay_as_many_as_they_are(data, tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_bytes("a/0.png,メ\na/1.png,ロ\nb/0.png,ワ\nb/2.png,ヰ\n".encode("cp932"))
+    assert len(read_labels(path, data).counts) == 4
+    each = {as_text(bytes([0xFF, byte]).decode("utf-8", "surrogateescape")) for byte in range(256)}
+    assert len(each) == 256
 
 
 def test_class_folders_in_latin_1_become_text_too(data, tmp_path):

@@ -120,6 +120,12 @@ def test_a_few_pictures_or_the_first_epoch_prove_no_collapse():
     assert kinds(rows(*[dict(codes_used=[1, 1], epoch=0.5)] * 3)) == []
 
 
+@pytest.mark.parametrize(("used", "collapsed"), [(95, False), (10, False), (9, True)])
+def test_pictures_that_come_again_fill_no_further_codes(used, collapsed):
+    found = kinds(rows(*[dict(codes=4096, codes_used=[used, used], pictures=95)] * 3))
+    assert found == (["one-code"] if collapsed else [])
+
+
 def test_a_student_at_ln_c_with_a_teacher_that_knows_is_only_beginning():
     assert kinds(rows(*[dict(cross_entropy=LN_C)] * 3)) == []
 
@@ -173,6 +179,7 @@ def test_a_healthy_run_is_left_in_peace(digits, tmp_path):
     trainer, found, messages = watch(digits, tmp_path)
     assert messages == []
     assert len(found) == trainer.steps // 5
+    assert {row["pictures"] for row in found} == {len(digits)}
     assert found[-1]["loss"] < 0.8 * found[0]["loss"]
     assert min(found[-1]["codes_used"]) > 16
 

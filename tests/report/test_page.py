@@ -10,6 +10,7 @@ import runs
 from scipy import stats
 
 from wessl.errors import UserError
+from wessl.report.collect import collect
 from wessl.report.page import page
 from wessl.report.story import read
 
@@ -284,6 +285,97 @@ def test_runs_that_differ_in_their_seed_alone_are_averaged(tmp_path):
     assert re.sub("<.*?>", " ", legend).split() == ["one", "two"]
 
 
+def networks(teacher=None, student=None):
+    """A run's evaluations: its teacher's, its student's or both, on the same pictures."""
+    found = {}
+    for name, accuracy in (("teacher", teacher), ("student", student)):
+        if accuracy is not None:
+            found[f"evaluation-{name}"] = one = runs.evaluation([accuracy] * 2)
+            called = "this run" + " (student)" * (name == "student")
+            one["rows"][0] |= dict(name=called, network=name, weights=f"{name} of {accuracy}")
+    return found
+
+
+def test_a_student_is_called_one_and_not_compared_with_teachers(tmp_path):
+    one = runs.make_run(tmp_path / "one", results=networks(0.5, 0.9))
+    two = runs.make_run(tmp_path / "two", results=networks(0.6, 0.7), lr=2.0)
+    text = report(one, two).text
+    assert (
+        "1-shot accuracy on the test pictures is highest for two, 60.0 %: 10.0 points more than "
+        "for one (± 0.0, a standard error over the draws)." in text
+    )
+    rows = (
+        r"1-shot k-NN one 50\.0 .*? one \(student\) 90\.0 .*? two 60\.0 .*? two \(student\) 70\.0"
+    )
+    assert re.search(rows, text)
+    assert "Points more than one 1-shot k-NN one (student) +40.0" in text
+
+
+def test_students_are_compared_where_not_all_teachers_were_measured(tmp_path):
+    one = runs.make_run(tmp_path / "one", results=networks(0.5, 0.6))
+    two = runs.make_run(tmp_path / "two", results=networks(None, 0.7), lr=2.0)
+    words = "highest for two (student), 70.0 %: 10.0 points more than for one (student)"
+    assert words in report(one, two).text
+
+
+def test_two_networks_of_one_run_do_not_stand_for_two_runs(tmp_path):
+    one = runs.make_run(tmp_path / "one", results=networks(0.5, 0.6))
+    two = runs.make_run(tmp_path / "two", lr=2.0)
+    assert "k-NN accuracy at the end is the same for one and two" in report(one, two).text
+
+
+def test_seeds_are_averaged_for_teachers_and_for_students(tmp_path):
+    paths = [
+        runs.make_run(tmp_path / f"m-seed{i}", results=networks(0.5 + i / 10, 0.2), seed=i)
+        for i in range(2)
+    ]
+    text = report(*paths).text
+    assert "m 2 seeds 55.0 ± 5.0" in text
+    assert "m (student) 2 seeds 20.0 ± 0.0" in text
+    assert "accuracy on the test pictures is highest for m-seed1, 60.0 %: 10.0 points" in text
+    other = runs.make_run(tmp_path / "b-seed0", results=networks(0.4, 0.8), lr=2.0)
+    assert "highest for m, 55.0 %: 15.0 points more than for b" in report(*paths, other).text
+
+
+@pytest.mark.parametrize("newest", ["teacher", "student"])
+def test_the_first_sentence_of_a_run_is_of_its_teacher(tmp_path, newest):
+    path = runs.make_run(tmp_path / "run", results=networks(0.5, 0.6))
+    text = in_order(path, *sorted(("teacher", "student"), key=lambda name: name == newest))
+    assert "1-shot accuracy on the test pictures is 50.0 %, against" in text
+    assert "50.0 % 1-shot accuracy 60.0 % 1-shot accuracy of the student " in text
+    assert "By 1-shot of the student on labelled" in text
+    alone = runs.make_run(tmp_path / "alone", results=networks(None, 0.6))
+    assert "1-shot accuracy of the student on the test pictures is 60.0 %" in report(alone).text
+
+
+def test_a_gain_on_a_student_is_not_one_on_its_teacher(tmp_path):
+    found = networks(0.5, 0.5)
+    gain = dict(difference=0.1, interval=[0.04, 0.15])
+    kept = dict(role="run", weights="teacher of 0.6", results={"1-shot": gain})
+    found["evaluation-student"]["differences"] = [kept]
+    one = runs.make_run(tmp_path / "one", results=found)
+    two = runs.make_run(tmp_path / "two", results=networks(0.6), lr=2.0)
+    assert "+4.0 to +15.0" not in report(one, two).text
+    found["evaluation-teacher"]["differences"] = [kept]
+    one = runs.make_run(tmp_path / "three", results=found)
+    assert "10.0 points more than for three (95 % interval +4.0 to +15.0)" in report(one, two).text
+
+
+def test_the_pictures_of_most_runs_lead_however_many_networks_were_measured(tmp_path):
+    both = networks(0.5, 0.6) | {"evaluation-all": runs.evaluation([0.3] * 2, digest="all")}
+    for network in ("teacher", "student"):
+        both[f"evaluation-{network}-more"] = both.pop(f"evaluation-{network}")
+    one = runs.make_run(tmp_path / "one", results=both)
+    two = runs.make_run(tmp_path / "two", results={"e": both["evaluation-all"]}, lr=2.0)
+    for path in (one / "results").glob("evaluation-*-more.json"):
+        os.utime(path, (2e9, 2e9))
+    found = collect(read([one, two]))
+    assert [{row.name for row in each.runs} for each in found] == [
+        {"one", "two"},
+        {"one", "one (student)"},
+    ]
+
+
 def test_accuracies_on_other_datasets_have_their_table(tmp_path):
     pixels = dict(name="raw pixels", role="pixels", results={"flowers": dict(accuracy=0.3)})
     flowers = dict(accuracy=0.815, interval=[0.79, 0.835])
@@ -458,6 +550,27 @@ def test_what_the_last_start_warned_of_stands_in_health(tmp_path):
     text = report(path).text
     assert "too few to learn much" not in text
     assert "The start warned: 64 codes of many." in text
+
+
+@pytest.mark.parametrize(
+    ("training", "start", "disk"),
+    [("10:00:20", "10:00:31", "10:00:31"), ("23:59:50", "23:59:59", "00:00:00")],
+)
+def test_what_training_warned_of_before_the_last_start_is_not_of_that_start(
+    tmp_path, training, start, disk
+):
+    said = [
+        ("09:00:00", "disk: the run keeps a checkpoint"),
+        (training, "warning: this will take longer than its budget"),
+        (start, "warning: 64 codes of many"),
+        (disk, "disk: the run keeps a checkpoint"),
+        (disk, "warning: that is too little"),
+    ]
+    path = runs.make_run(tmp_path / "run")
+    log = "".join(f"2026-01-01 {time}  {words}\n" for time, words in said)
+    (path / "train.log").write_text(log)
+    warned = re.findall(r"The start warned: (.*?)\.", report(path).text)
+    assert warned == ["64 codes of many", "that is too little"]
 
 
 def test_bold_is_only_what_is_surely_the_best(tmp_path):

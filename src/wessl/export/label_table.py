@@ -80,7 +80,8 @@ def _line(path: Path, number: int, cells: list[str], at: tuple[int, int] | None)
 
 
 def as_text(label: str) -> str:
-    """A label whose bytes are no UTF-8, as Latin-1 and Windows mean them; others as they are.
+    """A label whose bytes are no UTF-8, as Windows means them, and where it means nothing, Latin-1,
+    so that no two bytes become one letter; others as they are.
 
     >>> as_text("caf\\udce9"), as_text("café")
     ('café', 'café')
@@ -88,5 +89,6 @@ def as_text(label: str) -> str:
     try:
         label.encode()
     except UnicodeEncodeError:
-        return label.encode("utf-8", "surrogateescape").decode("cp1252", "replace")
+        each = (bytes([byte]) for byte in label.encode("utf-8", "surrogateescape"))
+        return "".join(one.decode("cp1252", "ignore") or one.decode("latin-1") for one in each)
     return label

@@ -31,9 +31,11 @@ def one_code(row: Row, best_rank: float) -> bool:
     """Half of the heads or more put nearly every picture into the same few codes.
 
     Few are a tenth of a small codebook, of a large one a hundred or a fiftieth: the largest are
-    never used up. A random encoder does so too, so the first epoch does not count.
+    never used up. A random encoder does so too, so the first epoch does not count. Rows of earlier
+    versions do not say how many pictures there are.
     """
-    possible = min(row["codes"], row["pictures_seen"])
+    seen = row["pictures_seen"]
+    possible = min(row["codes"], seen, row.get("pictures", seen))
     used = sorted(row["codes_used"])[(len(row["codes_used"]) - 1) // 2]
     few = max(1, min(0.1 * possible, max(100, 0.02 * possible)))
     return row["epoch"] >= 1 and possible >= 8 and used <= few

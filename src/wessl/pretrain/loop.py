@@ -191,6 +191,7 @@ class Clock:
             step=trainer.step,
             epoch=trainer.step / trainer.steps_per_epoch,
             steps=trainer.steps,
+            pictures=len(trainer.loader.pictures),
             images_per_second=images / seconds,
             ms=1e3 * seconds / steps,
             data_wait=(trainer.loader.wait - self.wait) / seconds,

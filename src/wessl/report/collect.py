@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from wessl.report.columns import Columns
-from wessl.report.measured import Measured, Row
+from wessl.report.measured import STUDENT, Measured, Row
 from wessl.report.repeats import groups
 from wessl.report.story import State, Story, known, listed, part
 
@@ -22,7 +22,9 @@ def collect(stories: Sequence[Story]) -> list[Measured]:
             places = [part(result, side) for side in ("train", "test")]
             key = repr([place.get("digest") or place.get("location") for place in places])
             alike.setdefault(key, []).append((i, result))
-    order = sorted(alike.values(), key=lambda found: (known(found[0][1]) > 0, -len(found)))
+    order = sorted(
+        alike.values(), key=lambda found: (known(found[0][1]) > 0, -len({i for i, _ in found}))
+    )
     return [_measured(results, stories) for results in order]
 
 
@@ -35,12 +37,12 @@ def _measured(results: Sequence[tuple[int, State]], stories: Sequence[Story]) ->
         named = result.get("columns")
         given = [_row(row, i, stories) for row in listed(result, "rows")]
         for name in map(str, named) if isinstance(named, list) else ():
-            own = [called.of(name, row.of(name)) for row in given if name in row.results]
-            columns.setdefault(name, {}).update(dict.fromkeys(own or [name]))
+            variants = [called.of(name, row.of(name)) for row in given if name in row.results]
+            columns.setdefault(name, {}).update(dict.fromkeys(variants or [name]))
         for row in given:
             _add(rows, replace(row, results=called.renamed(row.results)), stories[i])
-        own_results = next((row.results for row in given if row.role == "run"), {})
-        gains += [(i, _gains(one, own_results, called)) for one in listed(result, "differences")]
+        own = next((row for row in given if row.role == "run"), Row("", "run", {}))
+        gains += [(i, _gains(one, own, called)) for one in listed(result, "differences")]
         notes += _texts(result.get("notes"))
     first = results[0][1]
     sides = part(first, "train"), part(first, "test")
@@ -49,10 +51,10 @@ def _measured(results: Sequence[tuple[int, State]], stories: Sequence[Story]) ->
     return Measured(*sides, beside, _distinct(rows), gains, kept, called.differ)
 
 
-def _gains(kept: State, base: State, called: Columns) -> State:
-    """A gain was measured as the number of the run that keeps it was."""
-    found = part(kept, "results")
-    return kept | dict(results={called.of(n, part(base, n)): gain for n, gain in found.items()})
+def _gains(kept: State, base: Row, called: Columns) -> State:
+    """A gain was measured as the number of the run that keeps it was, and on the same network."""
+    found = {called.of(n, base.of(n)): gain for n, gain in part(kept, "results").items()}
+    return kept | dict(results=found, student=base.student)
 
 
 def _texts(values: Any) -> list[str]:
@@ -83,10 +85,11 @@ def _agree(a: Row, b: Row) -> bool:
 
 
 def _distinct(rows: list[Row]) -> list[Row]:
-    """Runs first; other weights that are a run's own would say everything twice."""
-    known = {row.weights for row in rows if row.role == "run"} - {None}
-    others = [row for row in rows if row.role != "run" and row.weights not in known]
-    return [row for row in rows if row.role == "run"] + others
+    """Runs first, each one's teacher before its student; other weights that are a run's own would
+    say everything twice."""
+    runs = sorted((row for row in rows if row.role == "run"), key=lambda r: (r.run or 0, r.student))
+    known = {row.weights for row in runs} - {None}
+    return runs + [row for row in rows if row.role != "run" and row.weights not in known]
 
 
 def _row(given: State, i: int, stories: Sequence[Story]) -> Row:
@@ -94,8 +97,9 @@ def _row(given: State, i: int, stories: Sequence[Story]) -> Row:
     weights = _text(given.get("weights"))
     if role != "run":
         return Row(name, role, part(given, "results"), weights=weights)
-    name = stories[i].name if len(stories) > 1 else name
-    return Row(name, role, part(given, "results"), i, groups(stories)[i], weights)
+    student = given.get("network") == "student"
+    name = stories[i].name + STUDENT * student if len(stories) > 1 else name
+    return Row(name, role, part(given, "results"), i, groups(stories)[i], weights, student)
 
 
 def _text(weights: Any) -> str | None:
@@ -111,8 +115,9 @@ def transferred(stories: Sequence[Story]) -> list[Measured]:
     gains, notes = [], list[str]()
     for i, (story, colour) in enumerate(zip(stories, groups(stories), strict=True)):
         for result in story.of_kind("transfer"):
-            own, weights = part(result, "results"), _text(result.get("weights"))
-            rows.append(Row(story.name, "run", called.renamed(own), i, colour, weights))
+            weights = _text(result.get("weights"))
+            own = Row(story.name, "run", part(result, "results"), i, colour, weights)
+            rows.append(replace(own, results=called.renamed(own.results)))
             gains += [(i, _gains(one, own, called)) for one in listed(result, "differences")]
             notes += _texts(result.get("notes"))
             for other in listed(result, "others"):

@@ -39,8 +39,9 @@ def _by(found: State, result: State, several: bool) -> Markup | None:
     if name is None:
         return None
     where = (" on ", tag("code", str(test.get("location", "?")))) if several else None
+    student = any(row.get("network") == "student" for row in listed(result, "rows"))
     good = f" ({too_good_words(test)})" if too_good_words(test) else None
-    return tag("p", f"By {name}", where, good, ".", class_="note")
+    return tag("p", f"By {name}", " of the student" * student, where, good, ".", class_="note")
 
 
 def _column(found: State, result: State) -> str | None:

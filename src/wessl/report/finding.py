@@ -50,7 +50,7 @@ def loss_words(story: Story, tested: bool) -> str:
 def test_words(story: Story) -> str:
     """The first column of the run's first evaluation, beside what it should beat."""
     every = collect([story])
-    for measured in every:
+    for measured in (one for found in every for one in found.by_network):
         accuracies = {row.role: row.accuracy(measured.main) for row in measured.rows}
         own = accuracies.get("run")
         if own is None:
@@ -62,8 +62,9 @@ def test_words(story: Story) -> str:
         verdicts = [f"not better than {' or '.join(beaten)}"] if beaten else []
         verdicts += guessing_words(measured)
         good = f" ({measured.too_good})" if measured.too_good else ""
+        of = " of the student" * measured.runs[0].student
         return (
-            f"{measured.main} accuracy on {place(measured, len(every))} is {percent(own)}{good}"
+            f"{measured.main} accuracy{of} on {place(measured, len(every))} is {percent(own)}{good}"
             + (f", against {against}" if against else "")
             + (f": {' and '.join(verdicts)}." if verdicts else ".")
         )
@@ -83,11 +84,11 @@ def compared_words(stories: Sequence[Story]) -> str:
     troubled = [story.name for story in stories if story.troubles]
     warning = f" Something is wrong in {', '.join(troubled)}: see below." if troubled else ""
     every = collect(stories)
-    for measured in every:
+    for measured in (one for found in every for one in found.by_network):
         scores = [
             (a, row) for row in measured.runs if (a := row.accuracy(measured.main)) is not None
         ]
-        if len(scores) == len(stories):
+        if [row.run for _, row in scores] == list(range(len(stories))):
             words = best_method(measured, methods(measured, stories), len(every))
             words = words or best_run(measured, scores, len(every))
             also = [measured.too_good] if measured.too_good else []

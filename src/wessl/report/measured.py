@@ -1,12 +1,15 @@
 """Numbers measured on the same pictures, and what may be said of them."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wessl.report.intervals import ends_of
 from wessl.report.markup import finite
 from wessl.report.story import State, numbers, part
 from wessl.report.words import too_good_words
+
+STUDENT = " (student)"
+"""After the name of a run whose student was measured, not its teacher."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Row:
     colour: int | None = None
     weights: str | None = None
     """Their digest, by which other runs know it."""
+    student: bool = False
+    """Whether the run's student was measured, not its teacher."""
 
     def of(self, column: str) -> State:
         return part(self.results, column)
@@ -49,7 +54,9 @@ class Measured:
         """The paired interval of one run's gain on another, if they were measured together."""
         for one, other, sign in ((row, base, 1), (base, row, -1)):
             for i, kept in self.gains:
-                if i != other.run or kept.get("weights") != one.weights or one.weights is None:
+                if (i, kept.get("student")) != (other.run, other.student):
+                    continue
+                if kept.get("weights") != one.weights or one.weights is None:
                     continue
                 found = part(part(kept, "results"), column)
                 ends = numbers(found.get("interval"))
@@ -99,6 +106,12 @@ class Measured:
     @property
     def runs(self) -> list[Row]:
         return [row for row in self.rows if row.role == "run"]
+
+    @property
+    def by_network(self) -> list["Measured"]:
+        """The runs' teachers, and apart from them their students."""
+        sides = [[r for r in self.rows if r.role != "run" or r.student == s] for s in (False, True)]
+        return [replace(self, rows=rows) for rows in sides]
 
 
 def _still(found: State, one: Row, other: Row, column: str) -> bool:

@@ -115,7 +115,10 @@ def key_figures(stories: Sequence[Story]) -> Markup | None:
         where = f" on {measured.test.get('location', '?')}" if len(every) > 1 else ""
         where += f" ({measured.too_good})" if measured.too_good else ""
         figures += [
-            (f"{measured.main} accuracy{where}", percent(row.accuracy(measured.main)))
+            (
+                f"{measured.main} accuracy{' of the student' * row.student}{where}",
+                percent(row.accuracy(measured.main)),
+            )
             for row in measured.runs
         ]
     for last in knn_points(story)[-1:]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from wessl.report.columns import head_row
 from wessl.report.markup import Markup, number, signed, tag
-from wessl.report.measured import Measured, Row
+from wessl.report.measured import STUDENT, Measured, Row
 from wessl.report.repeats import method_names, seed_of
 from wessl.report.story import Story
 from wessl.report.words import count
@@ -15,7 +15,7 @@ from wessl.report.words import count
 
 @dataclass(frozen=True)
 class Method:
-    """Runs of one configuration, by seed."""
+    """Runs of one configuration, their teachers or their students, by seed."""
 
     name: str
     rows: dict[int, Row]
@@ -31,14 +31,14 @@ class Method:
 
 def methods(measured: Measured, stories: Sequence[Story]) -> list[Method]:
     """The measured runs by method; nothing if none was repeated."""
-    found: dict[int, dict[int, Row]] = {}
+    found: dict[tuple[int, bool], dict[int, Row]] = {}
     for row in measured.runs:
         if row.run is not None and row.colour is not None:
-            found.setdefault(row.colour, {})[seed_of(stories[row.run])] = row
+            found.setdefault((row.colour, row.student), {})[seed_of(stories[row.run])] = row
     if all(len(rows) < 2 for rows in found.values()):
         return []
     names = method_names(stories)
-    return [Method(names[number], rows) for number, rows in found.items()]
+    return [Method(names[n] + STUDENT * student, rows) for (n, student), rows in found.items()]
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:

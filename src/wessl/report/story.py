@@ -17,7 +17,8 @@ PICTURED = 4
 """Pictures of so many runs go into one page; the others' are in their own reports."""
 
 HEALTH = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  health: (.*)$", re.M)
-WARNING = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  warning: (.*)$", re.M)
+START = re.compile(r"^\d{4}-\d\d-\d\d (\d\d):(\d\d):(\d\d)  (disk|warning): (.*)$", re.M)
+DAY = 24 * 3600
 OVER = re.compile(r"([\w-]+) is over")
 KINDS = {
     "one-code": re.compile(r"collapse: "),
@@ -157,9 +158,19 @@ def findings(log: str) -> list[Finding]:
 
 
 def warnings(log: str) -> list[str]:
-    """Those of the last start, which ends by saying what the disk holds, and of all after it."""
-    *_, before, since = ["", *log.split("  disk: ")]
-    return list(dict.fromkeys(WARNING.findall(before) + WARNING.findall(since)))
+    """Those of the last start and of all after it.
+
+    A start writes at once what it has said, at last of the disk; what is older is of training.
+    """
+    start: list[str] = []
+    since: list[tuple[int, str]] = []
+    for hour, minute, second, kind, words in START.findall(log):
+        at = 3600 * int(hour) + 60 * int(minute) + int(second)
+        if kind == "warning":
+            since.append((at, words))
+        else:
+            start, since = [w for earlier, w in since if (at - earlier) % DAY <= 1], []
+    return list(dict.fromkeys(start + [words for _, words in since]))
 
 
 def _results(run: Run) -> tuple[list[State], list[str]]:

@@ -15,6 +15,8 @@ from wessl.settings import differences, from_dict, to_dict
 State = dict[str, Any]
 Look = Callable[[Config], State]
 """The pictures asked for, described as a run with this config sees them."""
+TYPED_IN = ("", "-c", "-", "ipython", "ipython3", "ipykernel_launcher", "colab_kernel_launcher")
+"""What Python calls a program that is no file of the user's."""
 
 
 def refuse_to_overwrite(run: Run, state: State | None) -> None:
@@ -50,14 +52,15 @@ def is_drawn(run: Run) -> bool:
 def begun_with(old: State) -> str:
     """A sentence with the command that began a run, as it can be typed again, if that is known.
 
-    Of a call from Python the script is all there is to know; of one typed in there is nothing.
+    Of a call from Python the script is all there is to know; of one typed in, as into a notebook,
+    there is nothing.
 
     >>> begun_with({"command": "wessl/__main__.py pretrain 'my photos' --out run"})
     "\\nThe run was begun with:\\n  python -m wessl pretrain 'my photos' --out run"
     """
     first, *words = shlex.split(old.get("command") or "-c")
     program, place = [first], Path(first)
-    if first in ("", "-c", "-") or place.parent.name == "verbs":
+    if place.stem in TYPED_IN or place.parent.name in ("verbs", "ipykernel"):
         return ""
     launcher = old.get("launcher") or []
     python = [] if launcher[:1] == ["torchrun"] else ["python"]  # which torchrun is itself
