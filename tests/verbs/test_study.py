@@ -276,6 +276,16 @@ def test_a_table_of_other_settings_is_announced_and_a_strangers_never_written_ov
     assert (mine / "table.csv").read_text() == "mine"
 
 
+def test_a_table_that_loses_seeds_is_announced(shared, capsys):
+    folder, _ = shared
+    out, aloud = folder / "seeds", ONE | dict(quiet=False)
+    for seeds, lost in (([0], []), ([0, 1], []), ([1], ["seeds 0, 1"]), ([0], ["seed 1"])):
+        table = wessl.study("memax", out=out, **aloud | dict(seeds=seeds))
+        assert table["seeds"] == seeds
+        said = capsys.readouterr().err
+        assert re.findall(r"(seeds? [\d, ]+)\) will be replaced; its runs are kept", said) == lost
+
+
 @pytest.mark.parametrize(
     ("study", "settings", "words"),
     [
@@ -382,10 +392,11 @@ def test_a_run_that_another_process_trains_is_waited_for_and_said(shared, tmp_pa
     assert found[0]["rows"] == shared[1]["rows"]
 
 
-def pictures(folder, count):
+def pictures(folder, count, mixed=False):
+    """Light and dark ones; half of them in the wrong folder where they are mixed."""
     rng = np.random.default_rng(len(folder.parts))
     for i in range(count):
-        place = folder / ("light" if i % 2 else "dark")
+        place = folder / ("light" if (i // 2 if mixed else i) % 2 else "dark")
         place.mkdir(parents=True, exist_ok=True)
         pixels = rng.integers(0, 128, (8, 8)) + 127 * (i % 2)
         Image.fromarray(pixels.astype(np.uint8)).save(place / f"{i}.png")
@@ -403,6 +414,32 @@ def test_transfer_measures_other_datasets_and_their_mean(tmp_path):
         assert values[0] > 90  # bright against dark
     with pytest.raises(UserError, match="needs --transfer"):
         wessl.study("transfer", out=tmp_path / "t" / "transfer", **UNASKED)
+
+
+def test_the_mean_is_of_the_datasets_asked_for_whatever_was_measured_before(tmp_path, capsys):
+    for i, name in enumerate(("one", "two", "three", "other/one")):
+        for part in ("train", "test"):
+            pictures(tmp_path / name / part, 16, mixed=i > 1)
+
+    def means(*names):
+        found = wessl.study(
+            "transfer",
+            out=tmp_path / "t" / "transfer",
+            **UNASKED | dict(only=["DINO*"], transfer=[tmp_path / n for n in names], quiet=False),
+        )
+        (row,) = (row for row in found["rows"] if row["name"] == "DINO*")
+        return {name: result["mean"] for name, result in row["results"].items()}
+
+    before = means("one", "two")
+    assert f"mean {before['mean']:.1f}" in capsys.readouterr().err
+    more = means("one", "two", "three")
+    assert more["mean"] == pytest.approx((more["one"] + more["two"] + more["three"]) / 3)
+    assert more["mean"] < before["mean"]
+    capsys.readouterr()
+    assert means("one", "two") == before
+    assert "finished already" in capsys.readouterr().err
+    assert means("one") == {"one": before["one"]}
+    assert means("other/one")["one"] < before["one"]
 
 
 def test_overhead_measures_time_and_memory_instead_of_accuracy(tmp_path, capsys):

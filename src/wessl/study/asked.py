@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import statistics
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from wessl.config import WEIGHTINGS, Config, Options
 from wessl.errors import UserError
 from wessl.evaluate.settings import Settings
 from wessl.pretrain.model import build_model
+from wessl.run import Run
 from wessl.settings import full_name, override, to_dict
 from wessl.study.cell import Cell, Size, Study, refuse_strangers
 from wessl.study.columns import Column
 from wessl.study.cost import Measuring
 from wessl.study.data import Data
+from wessl.study.record import read_measured
 from wessl.study.sizes import resolve
 from wessl.verbs import checks
 
@@ -81,9 +84,10 @@ class Planned:
     """All cells the study has."""
     columns: tuple[Column, ...]
     facts: DataFacts
-    digests: tuple[str, str | None]
+    fingerprint: str
+    """Of the training pictures."""
     record: str
-    """Name of the measurements in a run's ``results/``: one for each way to measure."""
+    """Name of the measurements in a run's ``results/``: one for each way and set of files."""
     settings: Settings
     measuring: Measuring | None
     """What that takes; None where training itself is measured."""
@@ -102,6 +106,15 @@ class Planned:
     def folder(self, item: Item, seed: int) -> Path:
         return item.folder(self.runs, seed)
 
+    def read(self, folder: Path) -> State:
+        """What is measured of a run, and the means of it that are columns."""
+        found = read_measured(Run(folder), self.record)
+        for column in self.columns:
+            if column.of and found.keys() >= set(column.of):
+                mean = statistics.fmean(found[name]["value"] for name in column.of)
+                found[column.name] = dict(value=mean)
+        return found
+
     def job(self, item: Item, seed: int) -> State:
         """What a worker is told, as JSON knows it."""
         asked = self.asked
@@ -115,10 +128,11 @@ class Planned:
             config=to_dict(replace(item.config, seed=seed)),
             # k-NN on the way is nobody's result here, and would be a third of a short run.
             options=asked.options | dict(probe_every=max(1.0, item.config.optim.epochs / 4)),
-            columns=[column.name for column in self.columns],
+            columns=[column.name for column in self.columns if not column.of],
             transfer=list(asked.transfer),
             settings=dataclasses.asdict(self.settings),
             record=self.record,
+            fingerprint=self.fingerprint,
             slim=asked.slim,
             steps=asked.size.overhead_steps,
         )

@@ -18,6 +18,8 @@ class Column:
     relative: bool = False
     """Whether differences are in per cent of the base instead of points."""
     digits: int = 1
+    of: tuple[str, ...] = ()
+    """Columns whose mean it is; none for one that is measured."""
 
     @property
     def in_paper(self) -> str:
@@ -47,6 +49,7 @@ def columns(kind: Kind, protocols: Sequence[str], transfer: Sequence[str]) -> tu
     if kind == "overhead":
         return OVERHEAD
     if kind == "transfer":
-        return tuple(Column(name) for name in (*transfer, *(("mean",) if transfer[1:] else ())))
+        mean = (Column("mean", of=tuple(transfer)),) if transfer[1:] else ()
+        return (*map(Column, transfer), *mean)
     accuracies = tuple(Column(name) for name in protocols)
     return (*DIVERSITY, *accuracies) if kind == "diversity" else accuracies

@@ -5,7 +5,6 @@ column, and a run is finished when its record has all that is asked for.
 """
 
 import shutil
-import statistics
 from typing import Any
 
 from wessl.run import Run
@@ -74,22 +73,28 @@ def on_other_sets(run: Run, job: State, device: str) -> State:
         **job["settings"],
     )
     (of_run,) = found["transfer"].values()
-    results = {name: result | dict(value=result["accuracy"]) for name, result in of_run.items()}
-    mean = statistics.fmean(result["value"] for result in results.values())
-    return results | dict(mean=dict(value=mean))
+    return {name: result | dict(value=result["accuracy"]) for name, result in of_run.items()}
 
 
 def goes_with_checkpoints(run: Run, job: State) -> bool:
     """Whether the heads, of which there are several, can be compared now and never again."""
-    whole = any(run.checkpoints.glob("step-*.pt"))
-    return bool(job["slim"] and job["config"]["heads"]["count"] > 1 and whole)
+    return bool(job["slim"] and job["config"]["heads"]["count"] > 1 and has_heads(run))
+
+
+def has_heads(run: Run) -> bool:
+    return any(run.checkpoints.glob("step-*.pt"))
 
 
 def found_before(run: Run, job: State) -> State | None:
-    """By another study, or this one with other draws: heads differ on training pictures alone."""
+    """By another study, or this one with other draws: heads differ on training pictures alone.
+
+    Heads that are gone stay as they were found, though pictures have changed since.
+    """
+    gone = not has_heads(run)
     for _, kept in run.read_results():
         measured = kept["measured"] if kept.get("kind") == "study" else {}
-        if measured.keys() >= OF_HEADS and kept["train"] == job["train"]:
+        same = measured.keys() >= OF_HEADS and kept["train"] == job["train"]
+        if same and (gone or kept.get("fingerprint") == job["fingerprint"]):
             return {name: measured[name] for name in OF_HEADS}
     return None
 

@@ -3,15 +3,21 @@
 import dataclasses
 import hashlib
 import json
+from typing import cast
 
 import numpy as np
+import torch
 
 from wessl import plan
+from wessl.data.cache import PictureCache
 from wessl.data.sources import Source
+from wessl.data.splits import held_out
 from wessl.data.transfer_sets import TransferSet, open_transfer_set
 from wessl.errors import UserError
 from wessl.evaluate.protocol import HELD_OUT
+from wessl.evaluate.protocol_names import check_protocols
 from wessl.evaluate.settings import Settings, usual_draws
+from wessl.evaluate.task import Task
 from wessl.study.asked import Asked, Planned, chosen, make_items
 from wessl.study.columns import columns
 from wessl.study.cost import Measuring
@@ -41,24 +47,20 @@ def plan_study(asked: Asked) -> Planned:
         tested = open_labelled(asked.data.test, "--test", cache)
         refuse_other_classes(source, tested)
     facts, kind = plan.look_at(source, device), asked.study.kind
-    protocols = asked.protocols or possible(asked.size.protocols, source, tested is not None)
-    if "linear" in protocols and tested is None:
-        raise UserError("--protocols linear needs --test pictures of their own; or linear-fast")
+    protocols = () if kind in ("overhead", "transfer") else allowed(asked, source, tested)
     # Said in full, so that asking for the usual number of draws is not another measurement.
     draws = asked.draws or asked.size.draws or usual_draws(_classes(source))
     settings = Settings(draws=draws)
-    digests = digest(source), None if tested is None else digest(tested)
-    measured = json.dumps([digests, dataclasses.asdict(settings)], sort_keys=True)
     others = transfer_sets(asked, source.channels)
-    every = make_items(asked, facts, device, digests[0])
+    every = make_items(asked, facts, device, digest(source))
     return Planned(
         asked,
         chosen(every, asked.only),
         every,
         columns(kind, protocols, [other.name for other in others]),
         facts,
-        digests,
-        f"study-{hashlib.sha256(measured.encode()).hexdigest()[:8]}",
+        source.fingerprint,
+        record_name(source, tested, others, settings),
         settings,
         None
         if kind == "overhead"
@@ -87,7 +89,7 @@ def what_is_measured(
     kind = asked.study.kind
     parts = [part for other in others for part in (other.train, other.val, other.test)]
     return Measuring(
-        () if kind == "transfer" else protocols,
+        protocols,
         round(HELD_OUT * len(source)) if tested is None else len(tested),
         _classes(source),
         draws,
@@ -101,12 +103,51 @@ def _classes(source: Source) -> int:
     return len(np.unique(source.labels))
 
 
-def possible(protocols: tuple[str, ...], source: Source, has_test: bool) -> tuple[str, ...]:
-    """Those there are enough labels for."""
+def record_name(
+    source: Source, tested: Source | None, others: list[TransferSet], settings: Settings
+) -> str:
+    """Another where any picture or label has changed, or how they are measured."""
+    elsewhere = sorted((o.name, files(o.train), files(o.val), files(o.test)) for o in others)
+    made_of = [files(source), files(tested), elsewhere, dataclasses.asdict(settings)]
+    found = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode())
+    return f"study-{found.hexdigest()[:8]}"
+
+
+def files(source: Source | None) -> str:
+    return "" if source is None else source.fingerprint
+
+
+def allowed(asked: Asked, source: Source, tested: Source | None) -> tuple[str, ...]:
+    """The protocols asked for, or those of the size that there are enough labels for."""
+    if "linear" in asked.protocols and tested is None:
+        raise UserError("--protocols linear needs --test pictures of their own; or linear-fast")
+    task = of_labels(source, tested)
+    usual = asked.size.protocols
+    if tested is None:
+        usual = tuple("linear-fast" if name == "linear" else name for name in usual)
+    names = asked.protocols or tuple(name for name in usual if is_possible(name, task))
+    check_protocols(names, task, {}, Settings.select)
+    return names
+
+
+def is_possible(protocol: str, task: Task) -> bool:
+    try:
+        check_protocols([protocol], task, {}, Settings.select)
+    except UserError:
+        return False
+    return True
+
+
+def of_labels(source: Source, tested: Source | None) -> Task:
+    """What an evaluation will have of labels, before any picture is decoded."""
     assert source.labels is not None
-    least = int(np.unique(source.labels, return_counts=True)[1].min())
-    names = [p for p in protocols if not p.endswith("-shot") or int(p[:-5]) <= least]
-    return tuple("linear-fast" if p == "linear" and not has_test else p for p in names)
+    labels, pictures = torch.from_numpy(source.labels), cast(PictureCache, source)
+    if tested is not None:
+        return Task(pictures, pictures, labels, labels)
+    rest, held = held_out(labels, HELD_OUT, Settings.seed)
+    if not len(held):
+        raise UserError(f"{source.location} has one picture a class, none to test on; give --test")
+    return Task(pictures, pictures, labels[rest], labels[held], rest, held)
 
 
 def transfer_sets(asked: Asked, channels: int) -> list[TransferSet]:
@@ -117,4 +158,13 @@ def transfer_sets(asked: Asked, channels: int) -> list[TransferSet]:
             "the study transfer needs --transfer with other labelled datasets: food101:PATH, "
             "pets:PATH, ..., or a folder with train/ and test/"
         )
-    return [open_transfer_set(path, channels) for path in asked.transfer]
+    sets = [open_transfer_set(path, channels) for path in asked.transfer]
+    known: dict[str, str] = {}
+    for one, path in zip(sets, asked.transfer, strict=True):
+        if one.name in known:
+            raise UserError(
+                f"--transfer {known[one.name]} and {path} have one name, {one.name!r}, under which "
+                "results are kept; rename a folder, or leave one out"
+            )
+        known[one.name] = path
+    return sets

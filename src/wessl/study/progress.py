@@ -14,7 +14,7 @@ from wessl.report.words import count
 from wessl.run import Run
 from wessl.study import cost
 from wessl.study.asked import Item, Planned
-from wessl.study.record import is_trained, read_failure, read_measured
+from wessl.study.record import is_trained, read_failure
 from wessl.study.runner import Slot
 from wessl.study.time_left import Remaining, Runs
 
@@ -47,7 +47,7 @@ class Work:
 
 
 def finished(planned: Planned, folder: Path) -> bool:
-    measured = read_measured(Run(folder), planned.record)
+    measured = planned.read(folder)
     return all(column.name in measured for column in planned.columns)
 
 
@@ -143,7 +143,7 @@ class Progress:
         return f" (about {duration(left)} left)" if math.isfinite(left) else ""
 
     def _numbers(self, job: State) -> str:
-        measured = read_measured(Run(job["folder"]), self.planned.record)
+        measured = self.planned.read(Path(job["folder"]))
         return ", ".join(
             f"{c.name} {c.factor * measured[c.name]['value']:.{c.digits}f}"
             for c in self.planned.columns

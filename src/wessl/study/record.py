@@ -23,7 +23,7 @@ def read_measured(run: Run, record: str) -> State:
 
 def save(run: Run, job: State, measured: State) -> None:
     """Adds to the record, which is replaced as a whole."""
-    told = dict(train=job["train"], test=job["test"], settings=job["settings"])
+    told = {key: job[key] for key in ("train", "test", "settings", "fingerprint")}
     together = read_measured(run, job["record"]) | measured
     run.save_result(job["record"], dict(format=1, kind="study", measured=together) | told)
 

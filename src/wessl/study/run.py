@@ -89,11 +89,12 @@ def answer(asked: Asked, slots: list[Slot], retry: bool, quiet: bool) -> State:
     say: Say = (lambda _: None) if quiet else terminal.say
     there = read_table(asked.out)
     planned = plan_study(asked)
-    if there and any(there.get(key) != value for key, value in identity(asked).items()):
+    if there and not continues(asked, there):
         was = " ".join([there["study"], f"--size {there['size']}", *there.get("otherwise", ())])
+        seeds = f"seed{'s' * (len(there['seeds']) > 1)} {', '.join(map(str, there['seeds']))}"
         say(
-            f"note: the table in {asked.out} ({was}, of {there['train']}) will be replaced; its "
-            "runs are kept, and --out writes the new table elsewhere"
+            f"note: the table in {asked.out} ({was}, of {there['train']}, {seeds}) will be "
+            "replaced; its runs are kept, and --out writes the new table elsewhere"
         )
     carry_out(planned, slots, retry, say)
     table = build(replace(planned, items=shown(planned)))
@@ -103,15 +104,16 @@ def answer(asked: Asked, slots: list[Slot], retry: bool, quiet: bool) -> State:
     return table
 
 
-def identity(asked: Asked) -> State:
-    """What two tables must have in common for one to be the other's continuation."""
-    return dict(
+def continues(asked: Asked, there: State) -> bool:
+    """Whether a table stays what it was, none of its seeds lost."""
+    same = dict(
         study=asked.study.name,
         size=asked.size.name,
         train=asked.data.train,
         test=asked.data.test,
         otherwise=otherwise(asked),
     )
+    return {key: there.get(key) for key in same} == same and {*there["seeds"]} <= {*asked.seeds}
 
 
 def read_table(out: Path) -> State | None:

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from wessl._version import versions
-from wessl.run import Run
 from wessl.settings import differences, to_dict
 from wessl.study.asked import Asked, Item, Planned
 from wessl.study.columns import Column
 from wessl.study.intervals import Seeds, paired, summary
 from wessl.study.paper import Number, Row
-from wessl.study.record import read_failure, read_measured
+from wessl.study.record import read_failure
 
 State = dict[str, Any]
 Values = dict[str, dict[str, dict[int, float]]]
@@ -67,7 +66,7 @@ def notes(planned: Planned) -> list[str]:
 def read_values(planned: Planned, item: Item) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {column.name: {} for column in planned.columns}
     for seed in planned.asked.seeds:
-        measured = read_measured(Run(planned.folder(item, seed)), planned.record)
+        measured = planned.read(planned.folder(item, seed))
         for column in planned.columns:
             if column.name in measured:
                 found[column.name][seed] = column.factor * measured[column.name]["value"]
@@ -147,7 +146,7 @@ def of_runs(planned: Planned, item: Item) -> State:
     for seed in planned.asked.seeds:
         folder = planned.folder(item, seed)
         found["runs"][str(seed)] = f"../runs/{folder.name}"
-        measured = read_measured(Run(folder), planned.record)
+        measured = planned.read(folder)
         done = all(column.name in measured for column in planned.columns)
         if not done and (failure := read_failure(folder)) is not None:
             found["failures"][str(seed)] = failure
