@@ -124,13 +124,7 @@ def test_the_budget_that_is_advised_makes_steps_enough(name, given_facts, share)
     assert config.optim.epochs >= int(epochs)
     assert not next(c for c in choices if c.setting == "optim.epochs").warning
     if int(epochs) > 1:
-        # Time is estimated before a short MSN* run has its codes cut, and a slow teacher's are not.
-        slow = {"optim.momentum": 0.9999}
-        config, _ = auto.small(
-            name, given_facts, seconds(budget), change=lambda c: override(c, slow)
-        )
-        least = auto.budget_for(1, config, *both(given_facts))
-        _, choices = auto.small(name, given_facts, least)
+        _, choices = auto.small(name, given_facts, auto.budget_for(1, config, *both(given_facts)))
         assert next(c for c in choices if c.setting == "optim.epochs").warning
 
 
@@ -138,23 +132,21 @@ def both(given_facts):
     return given_facts.pictures, given_facts.device
 
 
-@pytest.mark.parametrize(
-    ("epochs", "codes"), [(30, 64), (60, 128), (100, 256), (200, 256)], ids=str
-)
-def test_a_short_msn_run_has_codes_its_teacher_meets_often_enough(epochs, codes):
-    small_photographs = facts(12_800, 64, 3, **H200)
-    config, choices = auto.small("msn-star", small_photographs, epochs=epochs)
-    assert config.heads.codes == codes
-    (chosen,) = [choice for choice in choices if choice.setting == "heads.codes"]
-    assert chosen.value == codes
-    assert ("ME-MAX" in chosen.reason) == (codes < 256)
-    mine = {"optim.momentum": 0.99}
-    slower, _ = auto.small(
-        "msn-star", small_photographs, epochs=epochs, change=lambda c: override(c, mine)
-    )
-    assert slower.heads.codes == 256
-    dino, _ = auto.small("dino-star", small_photographs, epochs=epochs)
-    assert dino.heads.codes == 256
+@pytest.mark.parametrize(("pictures", "side", "channels"), [(1297, 8, 1), (12_800, 64, 3)])
+def test_codes_that_me_max_alone_holds_are_few(pictures, side, channels):
+    photographs = facts(pictures, side, channels, **H200)
+    for family, share in (("msn-star", 2), ("msn-star-ent", 2), ("dino-star-ent", 0.5)):
+        config, choices = auto.small(family, photographs)
+        assert config.heads.codes == config.optim.batch_size / share
+        (chosen,) = [choice for choice in choices if choice.setting == "heads.codes"]
+        assert ("ME-MAX" in chosen.reason) == (share == 2)
+
+
+def test_weights_of_msn_heads_are_mild_on_drawings_alone():
+    assert auto.small("msn-star-ent", facts())[0].loss.gamma == 0.1
+    paper = recipes.recipe("msn-star-ent/vits16").loss.gamma
+    assert auto.small("msn-star-ent", facts(9000, 64, 3))[0].loss.gamma == paper != 0.1
+    assert auto.small("msn-star", facts())[0].loss.gamma != 0.1
 
 
 @pytest.mark.parametrize("budget", [0, -5, math.nan])

@@ -18,10 +18,6 @@ Change = Callable[[Config], Config]
 FEW = 50_000
 """Pictures, below which training gets some help, and fewer views."""
 
-MET = 16
-"""Times a teacher's average has met each code, where only ME-MAX holds them: 5 were too few on Tiny
-ImageNet, 20 enough."""
-
 
 def small(
     name: str,
@@ -66,7 +62,6 @@ def small(
     own = change(sized)
     choices += [_parts(own, facts), asked or choose_epochs(own, facts, budget_seconds)]
     choices += choose_schedules(change(_apply(sized, choices)), facts)
-    choices = _hold_codes(change(_apply(sized, choices)), choices)
     return _apply(sized, choices), choices
 
 
@@ -104,7 +99,7 @@ def _drawings(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, lis
         Choice("short_side", facts.short_side, "the pictures' own size"),
         batch,
         _count(base),
-        _codes(batch.value, 128),
+        _codes(base, batch.value, 128),
         Choice(
             "heads.depth", 1, "linear heads leave more to the encoder: +2 points 1-shot on digits"
         ),
@@ -112,6 +107,11 @@ def _drawings(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, lis
         Choice("optim.lr", 1e-3, "higher ones were no better on digits"),
         Choice("optim.weight_decay_end", 0.1, "a small network needs less"),
     ]
+    if base.loss.target == "none" and base.heads.count > 1:
+        mild = (
+            "milder than the paper's: else the head with the fewest codes, the surest, has it all"
+        )
+        choices.append(Choice("loss.gamma", 0.1, mild))
     if base.loss.mask > 0:
         why = "masks drop patches, which the convolutional encoder does not have"
         choices.append(Choice("loss.mask", 0.0, why, warning=True))
@@ -143,7 +143,7 @@ def _photographs(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, 
         Choice("short_side", 256 if side >= 160 else side, "as much as the views can use"),
         batch,
         _count(base),
-        _codes(batch.value, base.heads.codes),
+        _codes(base, batch.value, base.heads.codes),
         Choice("heads.hidden_dim", base.heads.hidden_dim, "the paper's"),
         Choice(
             "optim.lr",
@@ -200,28 +200,18 @@ def _count(base: Config) -> Choice:
     return Choice("heads.count", count, "the ensemble; the paper's" if count > 1 else "no ensemble")
 
 
-def _codes(batch: int, wanted: int) -> Choice:
+def _codes(base: Config, batch: int, wanted: int) -> Choice:
     targets = 2 * batch
+    if base.loss.target == "none" and wanted > batch // 2:
+        held = max(2, batch // 2)
+        reason = (
+            f"{wanted} wanted, but ME-MAX alone lets a few win where pictures of a step are few"
+        )
+        return Choice("heads.codes", held, reason, warning=True)
     if wanted <= targets:
         return Choice("heads.codes", wanted, f"no more than the {targets} targets of a step")
     reason = f"{wanted} wanted, but a step has only 2 x {batch} targets to spread over them"
     return Choice("heads.codes", targets, reason, warning=True)
-
-
-def _hold_codes(config: Config, choices: list[Choice]) -> list[Choice]:
-    """Fewer codes where ME-MAX alone holds them and the teacher averages over few pictures.
-
-    By chance a code then has more than its share, and wins (``ensemble/balance.py``).
-    """
-    optim, loss = config.optim, config.loss
-    averaged = optim.batch_size / max(1e-9, 1 - optim.momentum)
-    most = 1 << max(1, int(averaged / MET).bit_length() - 1)
-    if loss.target != "none" or most >= config.heads.codes:
-        return choices
-    reason = f"the teacher averages over {averaged:,.0f} pictures only, and ME-MAX lets a code win "
-    reason += f"that is met less than some {MET} times"
-    fewer = Choice("heads.codes", most, reason, warning=True)
-    return [fewer if choice.setting == "heads.codes" else choice for choice in choices]
 
 
 def _parts(config: Config, facts: DataFacts) -> Choice:
