@@ -1,6 +1,7 @@
 """Seconds from the start of a process to the end of its first training step, and where they go.
 
-    python benchmarks/first_step.py [--batch 256] [--heads 16] [--size S] [--steps 40] [--warm]
+    python benchmarks/first_step.py [--batch 256] [--heads 16] [--size S] [--small] \\
+        [--steps 40] [--warm]
 
 A process of its own with nothing in torch's and Triton's caches imports, builds the trainer, makes
 views and takes a step; ``--warm`` starts a second one on what the first left there. Then

@@ -2,7 +2,7 @@
 
     python -m docs.builder.results                     # fills every table and redraws every figure
     python -m docs.builder.results add STUDY NAME --data "WORDS" --machine "WORDS" [--command ...]
-                                       [--join]        # to the seeds and cells that NAME has
+                                       [--join]        # to NAME's seeds and cells
 
 ``add`` takes over what ``wessl study`` wrote (``STUDY/table.json``), without the paths of the
 machine that made it, or the runs of ``wessl demo`` (``runs/demo``). A page names what it shows, and

@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -79,6 +79,25 @@ _FORMS = (
     f"NAME:PATH with a name of {', '.join(NAMES)}, a folder with train/ and test/ (or val/), or "
     "one with a folder a class"
 )
+
+
+def open_transfer_sets(
+    paths: Sequence[str | Path],
+    channels: int | None = None,
+    seed: int = 0,
+    directory: str | Path | None = None,
+) -> list[TransferSet]:
+    """Each as ``open_transfer_set`` does; results are kept by name, so no two may have one."""
+    known: dict[str, tuple[str | Path, TransferSet]] = {}
+    for path in paths:
+        one = open_transfer_set(path, channels, seed, directory)
+        if one.name in known:
+            raise UserError(
+                f"--transfer {known[one.name][0]} and {path} have one name, {one.name!r}, under "
+                "which results are kept; rename a folder, or leave one out"
+            )
+        known[one.name] = path, one
+    return [one for _, one in known.values()]
 
 
 def open_transfer_set(

@@ -12,7 +12,7 @@ from wessl import plan
 from wessl.data.cache import PictureCache
 from wessl.data.sources import Source
 from wessl.data.splits import held_out
-from wessl.data.transfer_sets import TransferSet, open_transfer_set
+from wessl.data.transfer_sets import TransferSet, open_transfer_sets
 from wessl.errors import UserError
 from wessl.evaluate.protocol import HELD_OUT
 from wessl.evaluate.protocol_names import check_protocols
@@ -158,13 +158,4 @@ def transfer_sets(asked: Asked, channels: int) -> list[TransferSet]:
             "the study transfer needs --transfer with other labelled datasets: food101:PATH, "
             "pets:PATH, ..., or a folder with train/ and test/"
         )
-    sets = [open_transfer_set(path, channels) for path in asked.transfer]
-    known: dict[str, str] = {}
-    for one, path in zip(sets, asked.transfer, strict=True):
-        if one.name in known:
-            raise UserError(
-                f"--transfer {known[one.name]} and {path} have one name, {one.name!r}, under which "
-                "results are kept; rename a folder, or leave one out"
-            )
-        known[one.name] = path
-    return sets
+    return open_transfer_sets(asked.transfer, channels)

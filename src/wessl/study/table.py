@@ -93,7 +93,7 @@ def make_row(planned: Planned, item: Item, items: dict[str, Item], values: Value
         reference = values[first.cell.name][column.name] if first else {}
         printed = item.cell.paper.get(column.in_paper)
         before = first.cell.paper.get(column.in_paper) if first else None
-        results[column.name] = make_result(own[column.name], reference, column) | dict(
+        results[column.name] = make_result(own[column.name], reference, column.relative) | dict(
             paper=number(printed), paper_difference=paper_difference(printed, before, column)
         )
     return dict(
@@ -115,10 +115,10 @@ def base_of(item: Item, items: dict[str, Item]) -> Item | None:
     return None if name is None or name == item.cell.name else items[name]
 
 
-def make_result(own: Seeds, reference: Seeds, column: Column) -> State:
+def make_result(own: Seeds, reference: Seeds, relative: bool) -> State:
     if not own:
         return dict(mean=None, sd=None, n=0, seeds={}, difference=None)
-    return summary(own) | dict(difference=paired(own, reference, column.relative))
+    return summary(own) | dict(difference=paired(own, reference, relative))
 
 
 def number(printed: Number | None) -> State | None:
@@ -158,7 +158,11 @@ def of_runs(planned: Planned, item: Item) -> State:
 def best(series: str, printed: Row, rows: Sequence[State], columns: Sequence[Column]) -> State:
     """The cell of a series with the best first column, beside the paper's best of the series."""
     lead = columns[0].name
-    mine = [r for r in rows if r["series"] == series and r["results"][lead]["mean"] is not None]
-    found = max(mine, key=lambda row: row["results"][lead]["mean"], default=None)
     numbers = {column.name: number(printed.get(column.in_paper)) for column in columns}
-    return dict(series=series, name=found and found["name"], chosen_by=lead, paper=numbers)
+    return dict(series=series, name=leader(series, rows, lead), chosen_by=lead, paper=numbers)
+
+
+def leader(series: str, rows: Sequence[State], lead: str) -> str | None:
+    mine = [r for r in rows if r["series"] == series and r["results"][lead]["mean"] is not None]
+    best_first = sorted(mine, key=lambda row: row["results"][lead]["mean"], reverse=True)
+    return next((row["name"] for row in best_first), None)

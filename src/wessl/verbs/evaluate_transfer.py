@@ -10,8 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from wessl.commands.evaluate import Evaluate
-from wessl.data.transfer_sets import TransferSet, open_transfer_set
-from wessl.errors import UserError
+from wessl.data.transfer_sets import TransferSet, open_transfer_sets
 from wessl.evaluate.bootstrap import class_mean_difference_interval, difference_interval
 from wessl.evaluate.contestants import Contestant, pixels
 from wessl.evaluate.progress import bar
@@ -31,18 +30,7 @@ Record = dict[str, Any]
 def open_sets(contestants: Sequence[Contestant], asked: Evaluate) -> list[TransferSet]:
     """Before anything is measured, so that a wrong path is told at once."""
     channels = contestants[0].like.description["channels"]
-    sets = [
-        open_transfer_set(path, channels, asked.measured.seed, asked.cache)
-        for path in asked.transfer
-    ]
-    known: dict[str, str] = {}
-    for one, path in zip(sets, asked.transfer, strict=True):
-        if (same := known.setdefault(one.name, path)) is not path:
-            raise UserError(
-                f"--transfer {same} and {path} have one name, {one.name!r}, under which results "
-                "are kept; rename a folder, or leave one out"
-            )
-    return sets
+    return open_transfer_sets(asked.transfer, channels, asked.measured.seed, asked.cache)
 
 
 def on_other_sets(
