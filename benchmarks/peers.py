@@ -64,6 +64,10 @@ class TimmDino:
         self.optimizer = torch.optim.AdamW(self.student.parameters(), lr=5e-4, fused=True)
         self.type = device.type
 
+    def compile(self) -> None:
+        for network in (*self.student, self.teacher):
+            network.compile()
+
     def step(self, views: list[Tensor], n: int) -> Tensor:
         with torch.autocast(self.type, torch.bfloat16):
             with torch.no_grad():

@@ -202,6 +202,44 @@ def test_add_and_norm_do_not_depend_on_how_the_tokens_are_cut(cut):
     assert distance(sums.sum(0), other_sums.double().sum(0)) < 1e-5
 
 
+def randoms(*shapes: tuple[int, ...]) -> list[Tensor]:
+    return [torch.randn(shape, device=DEVICE).to(HALF).requires_grad_() for shape in shapes]
+
+
+OPERATORS = {
+    "gelu": ("gelu", [(5, 128), (128,)], []),
+    "attention": ("attention", [(3, 37, 96), (96,)], [1, [3], [37]]),
+    "attention of segments": ("attention", [(2 * 9 + 3 * 70, 192), (192,)], [2, [2, 3], [9, 70]]),
+    "add and norm": ("add_norm", [(4, 7, 64), (4, 7, 64), (4,), (64,), (64,), (64,)], [1e-6]),
+}
+
+
+@by_triton
+@pytest.mark.parametrize("name", OPERATORS)
+def test_what_the_compiler_is_told_of_an_operator_is_what_it_does(name):
+    operator, shapes, settings = OPERATORS[name]
+    inputs = randoms(*shapes)
+    if operator == "add_norm":  # drop-path's factors are fp32, and nothing learns them
+        inputs[2] = inputs[2].detach().float()
+    torch.library.opcheck(getattr(torch.ops.wessl, operator).default, (*inputs, *settings))
+
+
+@by_triton
+@pytest.mark.parametrize("scaled", [False, True])
+@torch.no_grad()
+def test_what_the_compiler_is_told_of_a_gradient_is_what_it_is(scaled):
+    x, branch, *grads = (t.detach() for t in randoms(*[(3, 7, 64)] * 4))
+    weight = torch.ones(64, device=DEVICE)
+    scale = torch.rand(3, device=DEVICE) if scaled else None
+    y, _, mean, inverse = norm.forward(x, branch, scale, weight, weight, 1e-6)
+    qkv, grad = (t.detach() for t in randoms((3, 70, 96), (3, 70, 32)))
+    out, log_sums = attention.forward(qkv, 1, Segments.of(qkv))
+    operators, check = torch.ops.wessl, torch.library.opcheck
+    check(operators.gelu_backward.default, (x, branch))
+    check(operators.add_norm_backward.default, (*grads, y, mean, inverse, scale, weight))
+    check(operators.attention_backward.default, (qkv, out, grad, log_sums, 1, [3], [70]))
+
+
 def test_without_half_precision_on_a_gpu_add_and_norm_run_plainly():
     x, h = torch.randn(3, 5, 8, dtype=torch.float64), torch.randn(3, 5, 16, dtype=torch.float64)
     scale = torch.tensor([0.0, 1.0, 1.25], dtype=torch.float64)

@@ -70,9 +70,11 @@ def make_views(
         each = max(kernels.temporary_bytes(crop, pixels) for crop in views.crops)
         for part in _chunks(pixels, each):
             picked = (pixels[part], *_sides(batch, part), indices[part])
-            for kind, (crop, place) in enumerate(zip(views.crops, places, strict=True)):
-                keys = key(seed, step, f"crop {kind}"), key(seed, step, f"colour {kind}")
-                kernels.render(*picked, keys, crop, scale, shift, place[:, part])
+            kinds = [
+                ((key(seed, step, f"crop {k}"), key(seed, step, f"colour {k}")), crop, out[:, part])
+                for k, (crop, out) in enumerate(zip(views.crops, places, strict=True))
+            ]
+            kernels.render_kinds(picked, kinds, scale, shift)
         return outputs
     draws = [_draw(seed, step, indices, kind, crop) for kind, crop in enumerate(views.crops)]
     for part in _chunks(pixels, max(_temporary_bytes(crop, pixels) for crop in views.crops)):

@@ -26,7 +26,11 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x_mni = x.expand(len(self.weight), -1, -1)  # the first layer's input is common to all heads
-        return torch.baddbmm(self.bias[:, None], x_mni, self.weight)
+        if not x.is_cuda:
+            return torch.baddbmm(self.bias[:, None], x_mni, self.weight)
+        # There baddbmm writes the bias out over all rows first; apart, GELU's kernel adds it.
+        product = torch.bmm(x_mni, self.weight)
+        return product + self.bias[:, None].to(product.dtype)
 
 
 class StackedBatchNorm(nn.Module):

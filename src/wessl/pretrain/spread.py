@@ -90,7 +90,8 @@ def spread(
         )
         if not compiled:
             return copies, steps[1]
-        return torch.compile(copies), torch.compile(steps[1])  # type: ignore[return-value]
+        of_student, of_teacher = (torch.compile(s, dynamic=False) for s in (copies, steps[1]))
+        return of_student, of_teacher  # type: ignore[return-value]
     if compiled:
         raise UserError(
             "--parallel fsdp does not compile its steps: leave --compile at auto or off"

@@ -99,10 +99,10 @@ class Trainer:
         of_student, of_teacher = student_step, teacher_logits
         if self.compiled:
             mode = "reduce-overhead" if self.graphs else None
-            of_student = torch.compile(student_step, mode=mode)
-            of_teacher = torch.compile(teacher_logits, mode=mode)
+            of_student = torch.compile(student_step, mode=mode, dynamic=False)
+            of_teacher = torch.compile(teacher_logits, mode=mode, dynamic=False)
             if self.centering is None:  # whose mean must outlive the step
-                self.teacher_targets = torch.compile(teacher_targets, mode=mode)
+                self.teacher_targets = torch.compile(teacher_targets, mode=mode, dynamic=False)
         self.student_step = partial(of_student, self.student)
         self.teacher_logits = partial(of_teacher, self.teacher)
 

@@ -8,6 +8,9 @@ through device memory five times: columns, rows, colours, and the blur's two dir
 launches a kind of view also leave the host free, where the plain code's many small ones do not.
 """
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 from torch import Tensor
 
@@ -24,6 +27,39 @@ def temporary_bytes(crop: Crop, pixels: Tensor) -> int:
     """What ``render`` takes of the device's memory for one picture."""
     _, height, _, channels = pixels.shape
     return 4 * channels * crop.count * crop.size * (height + 2 * crop.size)
+
+
+Kind = tuple[plan.Keys, Crop, Tensor]
+"""``keys``, ``crop`` and ``out`` of ``render``."""
+
+_compiled: set[Crop] = set()
+
+
+def render_kinds(
+    pictures: tuple[Tensor, Tensor, Tensor, Tensor],
+    kinds: Sequence[Kind],
+    scale: Tensor,
+    shift: Tensor,
+) -> None:
+    """``render`` of all kinds of view, of ``pictures`` as its first four arguments.
+
+    The first time each in a thread of its own, so that Triton compiles for all of them at once.
+    """
+
+    def make(kind: Kind) -> None:
+        render(*pictures, *kind[:2], scale, shift, kind[2])
+
+    crops = {crop for _, crop, _ in kinds}
+    if len(crops - _compiled) < 2:
+        for kind in kinds:
+            make(kind)
+    else:
+        stream = torch.cuda.current_stream(pictures[0].device)
+        with ThreadPoolExecutor(
+            len(kinds), initializer=torch.cuda.set_stream, initargs=(stream,)
+        ) as threads:
+            list(threads.map(make, kinds))
+    _compiled.update(crops)
 
 
 def render(

@@ -63,14 +63,13 @@ def forward(
     qkv: Tensor, heads: int, segments: Segments, blocks: Blocks | None = None
 ) -> tuple[Tensor, Tensor]:
     """Output ``(..., dim)`` and, for ``backward``, the logarithms (base 2) of the softmax sums."""
-    dim = qkv.shape[-1] // 3
-    out = qkv.new_empty((*qkv.shape[:-1], dim))
-    log_sums = torch.empty(out.numel() * heads // dim, dtype=torch.float32, device=qkv.device)
+    out, log_sums = _empty_results(qkv, heads)
+    dim = out.shape[-1]
     scale, row = (dim // heads) ** -0.5, 0
     for b, n in zip(*segments, strict=True):
         queries, keys, warps, stages = blocks or forward_blocks(n)
         grid = (b * heads * triton.cdiv(n, queries),)
-        torch.library.wrap_triton(attention_kernels.forward_kernel)[grid](
+        attention_kernels.forward_kernel[grid](
             qkv, out, log_sums, row, n, scale * math.log2(math.e), heads, dim // heads,
             queries, keys, num_warps=warps, num_stages=stages,
         )  # fmt: skip
@@ -88,15 +87,13 @@ def backward(
     blocks: Blocks | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The gradient of ``qkv``, and its sums over parts of the tokens ``(parts, 3 dim)``."""
+    grad_qkv, sums = _empty_gradients(qkv, segments, blocks)
     dim = out.shape[-1]
-    cuts = [blocks or backward_blocks(n) for n in segments.tokens]
-    counts = [triton.cdiv(n, cut.outer) for n, cut in zip(segments.tokens, cuts, strict=True)]
-    parts = sum(b * count for b, count in zip(segments.pictures, counts, strict=True))
-    grad_qkv = torch.empty_like(qkv)
-    sums = torch.empty((parts, 3 * dim), dtype=torch.float32, device=qkv.device)
     scale, row, part = (dim // heads) ** -0.5, 0, 0
-    for b, n, count, cut in zip(*segments, counts, cuts, strict=True):
-        torch.library.wrap_triton(attention_kernels.backward_kernel)[(b * heads * count,)](
+    for b, n in zip(*segments, strict=True):
+        cut = blocks or backward_blocks(n)
+        count = triton.cdiv(n, cut.outer)
+        attention_kernels.backward_kernel[(b * heads * count,)](
             qkv, out, grad, log_sums, grad_qkv, sums, row, part, n, scale,
             scale * math.log2(math.e), heads, dim // heads, cut.outer, cut.inner, count == 1,
             num_warps=cut.warps, num_stages=cut.stages,
@@ -105,15 +102,33 @@ def backward(
     return grad_qkv, sums
 
 
+def _empty_results(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """What ``forward`` fills."""
+    *tokens, width = qkv.shape
+    log_sums = torch.empty(math.prod(tokens) * heads, dtype=torch.float32, device=qkv.device)
+    return qkv.new_empty((*tokens, width // 3)), log_sums
+
+
+def _empty_gradients(
+    qkv: Tensor, segments: Segments, blocks: Blocks | None = None
+) -> tuple[Tensor, Tensor]:
+    """What ``backward`` fills."""
+    parts = 0
+    for b, n in zip(*segments, strict=True):
+        parts += b * triton.cdiv(n, (blocks or backward_blocks(n)).outer)
+    sums = torch.empty((parts, qkv.shape[-1]), dtype=torch.float32, device=qkv.device)
+    return torch.empty_like(qkv), sums
+
+
 if triton is not None:
 
-    @torch.library.triton_op("wessl::attention", mutates_args=())
+    @torch.library.custom_op("wessl::attention", mutates_args=())
     def _attention(
         qkv: Tensor, bias: Tensor, heads: int, pictures: list[int], tokens: list[int]
     ) -> tuple[Tensor, Tensor]:
         return forward(qkv, heads, Segments(pictures, tokens))
 
-    @torch.library.triton_op("wessl::attention_backward", mutates_args=())
+    @torch.library.custom_op("wessl::attention_backward", mutates_args=())
     def _attention_backward(
         qkv: Tensor,
         out: Tensor,
@@ -124,6 +139,14 @@ if triton is not None:
         tokens: list[int],
     ) -> tuple[Tensor, Tensor]:
         return backward(qkv, out, grad, log_sums, heads, Segments(pictures, tokens))
+
+    @_attention.register_fake
+    def _(qkv: Tensor, bias: Tensor, heads: int, pictures: Any, tokens: Any) -> Any:
+        return _empty_results(qkv, heads)
+
+    @_attention_backward.register_fake
+    def _(qkv: Tensor, out: Any, grad: Any, log_sums: Any, heads: int, *cut: list[int]) -> Any:
+        return _empty_gradients(qkv, Segments(*cut))
 
     def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         qkv, _, *ctx.cut = inputs

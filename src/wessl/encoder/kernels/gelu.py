@@ -33,22 +33,28 @@ def apply(x: Tensor, bias: Tensor) -> Tensor:
 def forward(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     grid = (triton.cdiv(x.numel(), _BLOCK),)
-    torch.library.wrap_triton(_forward_kernel)[grid](x, out, x.numel(), _BLOCK)
+    _forward_kernel[grid](x, out, x.numel(), _BLOCK)
     return out
 
 
 def backward(x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of ``x (..., columns)``, and its sums over parts of the rows."""
-    columns = x.shape[-1]
+    grad_x, sums = _empty_gradients(x)
+    parts, columns = sums.shape
     rows = x.numel() // columns
-    lot = rows_of_program(rows, columns)
-    parts = triton.cdiv(rows, lot)
-    grad_x = torch.empty_like(x)
-    sums = torch.empty((parts, columns), dtype=torch.float32, device=x.device)
-    torch.library.wrap_triton(_backward_kernel)[(parts, triton.cdiv(columns, _COLUMNS))](
-        x, grad, grad_x, sums, rows, columns, lot, _COLUMNS, _AT_ONCE
+    _backward_kernel[(parts, triton.cdiv(columns, _COLUMNS))](
+        x, grad, grad_x, sums, rows, columns, rows_of_program(rows, columns), _COLUMNS, _AT_ONCE
     )
     return grad_x, sums
+
+
+def _empty_gradients(x: Tensor) -> tuple[Tensor, Tensor]:
+    """What ``backward`` fills."""
+    columns = x.shape[-1]
+    rows = x.numel() // columns
+    parts = triton.cdiv(rows, rows_of_program(rows, columns))
+    sums = torch.empty((parts, columns), dtype=torch.float32, device=x.device)
+    return torch.empty_like(x), sums
 
 
 if triton is not None:
@@ -96,13 +102,16 @@ if triton is not None:
         at = sums + tl.program_id(0) * columns + column
         tl.store(at, tl.sum(total, 0), mask=column < columns)
 
-    @torch.library.triton_op("wessl::gelu", mutates_args=())
+    @torch.library.custom_op("wessl::gelu", mutates_args=())
     def _gelu(x: Tensor, bias: Tensor) -> Tensor:
         return forward(x)
 
-    @torch.library.triton_op("wessl::gelu_backward", mutates_args=())
+    @torch.library.custom_op("wessl::gelu_backward", mutates_args=())
     def _gelu_backward(x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         return backward(x, grad)
+
+    _gelu.register_fake(lambda x, bias: torch.empty_like(x))
+    _gelu_backward.register_fake(lambda x, grad: _empty_gradients(x))
 
     def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(inputs[0])

@@ -70,11 +70,9 @@ def forward(
     cut: Cut = FORWARD,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Sum and norm ``(..., dim)``; for ``backward`` each token's mean and inverse deviation."""
-    rows, dim = x.numel() // x.shape[-1], x.shape[-1]
-    y, normed = torch.empty_like(x), torch.empty_like(branch)
-    mean = torch.empty(rows, dtype=torch.float32, device=x.device)
-    inverse = torch.empty_like(mean)
-    torch.library.wrap_triton(_forward_kernel)[(triton.cdiv(rows, cut.at_once),)](
+    y, normed, mean, inverse = _empty_results(x, branch)
+    rows, dim = len(mean), x.shape[-1]
+    _forward_kernel[(triton.cdiv(rows, cut.at_once),)](
         x, branch, x if scale is None else scale, weight, shift, y, normed, mean, inverse,
         rows, _together(rows, scale), dim, _power(dim), eps, cut.at_once, scale is not None,
         num_warps=cut.warps,
@@ -98,16 +96,30 @@ def backward(
     """
     rows, dim = y.numel() // y.shape[-1], y.shape[-1]
     cut = cut or backward_cut(dim, rows)
-    parts = triton.cdiv(rows, cut.of_program)
-    grad_x = torch.empty_like(y)
-    grad_branch = torch.empty_like(grad_normed) if scale is not None else y.new_empty(0)
-    sums = torch.empty((parts, 3, dim), dtype=torch.float32, device=y.device)
-    torch.library.wrap_triton(_backward_kernel)[(parts,)](
+    grad_x, grad_branch, sums = _empty_gradients(grad_normed, y, scale, cut)
+    _backward_kernel[(len(sums),)](
         grad_y, grad_normed, y, mean, inverse, y if scale is None else scale, weight,
         grad_x, grad_branch, sums, rows, _together(rows, scale), dim, _power(dim),
         cut.of_program, cut.at_once, scale is not None, num_warps=cut.warps,
     )  # fmt: skip
     return grad_x, grad_branch, sums
+
+
+def _empty_results(x: Tensor, branch: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What ``forward`` fills."""
+    mean = torch.empty(x.numel() // x.shape[-1], dtype=torch.float32, device=x.device)
+    return torch.empty_like(x), torch.empty_like(branch), mean, torch.empty_like(mean)
+
+
+def _empty_gradients(
+    grad_normed: Tensor, y: Tensor, scale: Tensor | None, cut: Cut | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What ``backward`` fills."""
+    rows, dim = y.numel() // y.shape[-1], y.shape[-1]
+    of_branch = torch.empty_like(grad_normed) if scale is not None else y.new_empty(0)
+    parts = triton.cdiv(rows, (cut or backward_cut(dim, rows)).of_program)
+    sums = torch.empty((parts, 3, dim), dtype=torch.float32, device=y.device)
+    return torch.empty_like(y), of_branch, sums
 
 
 def _together(rows: int, scale: Tensor | None) -> int:
@@ -188,7 +200,7 @@ if triton is not None:
         tl.store(to + DIM, tl.sum(of_shift, 0), mask=column < DIM)
         tl.store(to + 2 * DIM, tl.sum(of_bias, 0), mask=column < DIM)
 
-    @torch.library.triton_op("wessl::add_norm", mutates_args=())
+    @torch.library.custom_op("wessl::add_norm", mutates_args=())
     def _add_norm(
         x: Tensor,
         branch: Tensor,
@@ -200,7 +212,7 @@ if triton is not None:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return forward(x, branch, scale, weight, shift, eps)
 
-    @torch.library.triton_op("wessl::add_norm_backward", mutates_args=())
+    @torch.library.custom_op("wessl::add_norm_backward", mutates_args=())
     def _add_norm_backward(
         grad_y: Tensor,
         grad_normed: Tensor,
@@ -211,6 +223,14 @@ if triton is not None:
         weight: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         return backward(grad_y, grad_normed, y, mean, inverse, scale, weight)
+
+    @_add_norm.register_fake
+    def _(x: Tensor, branch: Tensor, *others: Any) -> Any:
+        return _empty_results(x, branch)
+
+    @_add_norm_backward.register_fake
+    def _(grad_y: Any, grad_normed: Tensor, y: Tensor, mean: Any, inverse: Any, *rest: Any) -> Any:
+        return _empty_gradients(grad_normed, y, rest[0])
 
     def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         y, _, mean, inverse = output

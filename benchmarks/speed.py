@@ -1,0 +1,245 @@
+"""The first table of docs/speed.md: our steps beside a peer's and a plain one, in turns in one run.
+
+    python benchmarks/speed.py [--only WORD ...] [--rounds 10] [--at-once 4] [--json FILE]
+
+On a GPU, 2x224 + 10x96 in bf16, random pictures on the device. Each row has a process of its own,
+as a training has; `--at-once` of them build and compile at a time. When all are ready they take
+turns: a step that does not count, four that do, then its memory is given back. The share is that of
+the rate at which the device multiplies large matrices, measured first. timm's rows are left out
+where timm is not installed. First steps are told too, but rows share the cores while they compile:
+`first_step.py` measures one alone.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from peers import TimmDino, installed
+from wessl.bench.pictures import pictures
+from wessl.bench.steps import (
+    Subject,
+    batch_shape,
+    build_and_weigh,
+    build_trainer,
+    plain_loop,
+    views_of,
+)
+from wessl.bench.turns import Work
+from wessl.config import Config, HeadsConfig, Options
+from wessl.pretrain.cost import flops_per_image
+from wessl.pretrain.loop import wait_for
+from wessl.recipes import recipe
+from wessl.settings import override
+
+STEPS = 4
+"""That are timed in a turn."""
+
+GROUPS: dict[str, dict[str, Any]] = {
+    "ViT-S/16, batch 256": {"optim.batch_size": 256},
+    "ViT-S/16, batch 64": {"optim.batch_size": 64},
+    "ViT-B/16, batch 128": {"encoder.size": "B", "optim.batch_size": 128},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    group: str
+    name: str
+    way: Literal["wessl", "plain loop", "timm"] = "wessl"
+    compile: bool = True
+    views: bool = False
+    """Measured a second time with views made every step."""
+    recipe: str | None = None
+    """Instead of the paper's settings with 16 heads of 1,024 codes."""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Config:
+        base = recipe(self.recipe) if self.recipe else Config(heads=HeadsConfig(16, codes=1024))
+        return override(base, {"precision": "bf16"} | GROUPS[self.group] | self.settings)
+
+    def build(self, device: torch.device) -> dict[str, Work]:
+        """The step, and the step with its views."""
+        options = Options(device=str(device), compile="on" if self.compile else "off")
+        subject = Subject(self.name, self.config, options)
+        if self.way == "plain loop":
+            return dict(step=plain_loop(subject, device, views_of(subject, device)))
+        if self.way == "timm":
+            views, peer = views_of(subject, device), TimmDino(device)
+            if self.compile:
+                peer.compile()
+            return dict(step=partial(peer.step, views.student, views.n))
+        trainer = build_trainer(subject, device)
+        batch = pictures(*batch_shape(self.config), device)
+        indices = torch.arange(len(batch))
+        works: dict[str, Work] = dict(
+            step=partial(trainer.train_step, trainer.prepare(indices, batch))
+        )
+        if self.views:
+            works["views"] = lambda: trainer.train_step(trainer.prepare(indices, batch))
+        return works
+
+
+SMALL, FEW, LARGE = GROUPS
+ROWS = [
+    Row(SMALL, "timm's ViT, DINO in plain PyTorch, not compiled", "timm", False),
+    Row(SMALL, "timm's ViT, DINO in plain PyTorch", "timm"),
+    Row(SMALL, "DINO: one head of 65,536 codes", recipe="dino/vits16"),
+    Row(SMALL, "16 heads, a loop over heads and views, not compiled", "plain loop", False),
+    Row(SMALL, "16 heads, not compiled", compile=False),
+    Row(SMALL, "one head", settings={"heads.count": 1}),
+    Row(SMALL, "16 heads", views=True),
+    Row(SMALL, "16 heads, a fifth of the patches masked", settings={"loss.mask": 0.2}),
+    Row(FEW, "timm's ViT, DINO in plain PyTorch, not compiled", "timm", False),
+    Row(FEW, "16 heads", views=True),
+    Row(LARGE, "one head", settings={"heads.count": 1}),
+    Row(LARGE, "16 heads"),
+]
+
+
+def serve(row: Row, device: torch.device) -> None:
+    """A row's process: builds, then takes a turn for every line it is sent."""
+    # A ViT that is given two sizes of views is compiled for each, as a training of its own would.
+    torch._dynamo.config.automatic_dynamic_shapes = False
+    begun, works = time.time(), {}
+
+    def build() -> Work:
+        works.update(row.build(device))
+        return works["step"]
+
+    _, memory = build_and_weigh(build, device)
+    ready = dict(gib=memory / 2**30, ready=time.time() - begun)
+    for work in works.values():
+        turn(work, device)
+    answer(ready, device)
+    for _ in sys.stdin:
+        answer({name: turn(work, device) for name, work in works.items()}, device)
+
+
+def turn(step: Work, device: torch.device) -> float:
+    """Milliseconds of a step."""
+    step()
+    wait_for(device)
+    begun = time.perf_counter()
+    for _ in range(STEPS):
+        step()
+    wait_for(device)
+    return 1e3 * (time.perf_counter() - begun) / STEPS
+
+
+def answer(found: dict[str, float], device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    print(json.dumps(found), flush=True)
+
+
+class Process:
+    """The other end of ``serve``."""
+
+    def __init__(self, row: Row):
+        self.row = row
+        program = [sys.executable, __file__, "--row", str(ROWS.index(row))]
+        self.child = subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.facts = self.hear()
+        self.rounds: list[dict[str, float]] = []
+        print(f"{row.group}, {row.name}: ready after {self.facts['ready']:.0f} s", flush=True)
+
+    def hear(self) -> dict[str, float]:
+        assert self.child.stdout is not None
+        line = self.child.stdout.readline()
+        if not line:
+            sys.exit(f"{self.row.group}, {self.row.name}: ended with {self.child.wait()}")
+        return json.loads(line)
+
+    def take_turn(self) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.write("turn\n")
+        self.child.stdin.flush()
+        self.rounds.append(self.hear())
+
+    def result(self, rate: float) -> dict[str, Any]:
+        """All there is to tell after the rounds so far."""
+        row, n = self.row, self.row.config.optim.batch_size
+        times = {name: [found[name] for found in self.rounds] for name in self.rounds[0]}
+        middle = statistics.median(times["step"])
+        return dict(
+            group=row.group,
+            name=row.name,
+            milliseconds=middle,
+            rounds=times["step"],
+            with_views=statistics.median(times["views"]) if "views" in times else None,
+            images=1e3 * n / middle,
+            share=n * flops_per_image(row.config) / (middle / 1e3) / rate,
+            gib=self.facts["gib"],
+            ready=self.facts["ready"],
+        )
+
+
+def matrix_rate(device: torch.device) -> float:
+    """Operations a second of a large product in bf16."""
+    side = 8192 if device.type == "cuda" else 512
+    a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
+    product: Callable[[], object] = partial(torch.mm, a, b)
+    return 2 * side**3 / (min(turn(product, device) for _ in range(20)) / 1e3)
+
+
+def print_table(found: list[dict[str, Any]]) -> None:
+    print(f"\n{found[0]['group']:54}{'ms':>8}{'range':>14}{'with views':>12}{'img/s':>8}"
+          f"{'share':>7}{'GiB':>7}")  # fmt: skip
+    for row in found:
+        between = f"{min(row['rounds']):.1f}-{max(row['rounds']):.1f}"
+        views = "" if row["with_views"] is None else f"{row['with_views']:.1f}"
+        print(f"{row['name']:54}{row['milliseconds']:8.1f}{between:>14}{views:>12}"
+              f"{row['images']:8.0f}{row['share']:7.0%}{row['gib']:7.1f}")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--only", nargs="*", default=[""], metavar="WORD")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--at-once", type=int, default=4, help="rows that compile at a time")
+    parser.add_argument("--json", help="file for every number")
+    parser.add_argument("--row", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if asked.row is not None:
+        serve(ROWS[asked.row], device)
+        return
+    rows = [r for r in ROWS if any(word in f"{r.group}, {r.name}" for word in asked.only)]
+    if not installed("timm"):
+        rows = [r for r in rows if r.way != "timm"]
+    rate = matrix_rate(device)
+    print(f"{rate / 1e12:.0f} TFLOP/s in products of large matrices", flush=True)
+    with ThreadPoolExecutor(asked.at_once) as threads:
+        processes = list(threads.map(Process, rows))
+    begun = time.time()
+    for done in range(1, asked.rounds + 1):
+        for process in processes:
+            process.take_turn()
+        found = [process.result(rate) for process in processes]
+        if asked.json:  # a run that is cut short leaves what it has
+            record = dict(torch=torch.__version__, rate=rate, rows=found)
+            Path(asked.json).write_text(json.dumps(record, indent=1))
+        print(f"round {done} of {asked.rounds}, {time.time() - begun:.0f} s", flush=True)
+    for group in GROUPS:
+        if of_group := [row for row in found if row["group"] == group]:
+            print_table(of_group)
+
+
+if __name__ == "__main__":
+    main()
