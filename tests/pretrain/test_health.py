@@ -41,6 +41,7 @@ LN_C = math.log(128)
 BAD = {
     "one-code": dict(codes_used=[1, 2]),
     "uniform": dict(cross_entropy=LN_C, teacher_entropy=0.999 * LN_C),
+    "one-head": dict(head_shares=[0.7, 0.1, 0.1, 0.1], codes_used=[7, 90, 90, 90]),
     "dead-heads": dict(head_shares=[0.01, 0.99]),
     "rank": dict(rank=1.2),
 }
@@ -130,6 +131,18 @@ def test_a_student_at_ln_c_with_a_teacher_that_knows_is_only_beginning():
     assert kinds(rows(*[dict(cross_entropy=LN_C)] * 3)) == []
 
 
+def test_a_head_that_teaches_more_than_all_others_is_named_with_its_codes():
+    (found,) = examine(rows(*[BAD["one-head"]] * 3))
+    words = "head 0 has 70% of the weight in the loss, with 7 of 128 codes in use"
+    assert words in str(found)
+    assert "--loss.gamma" in found.remedy
+    assert kinds(rows(*[dict(head_shares=[0.5, 0.3, 0.1, 0.1])] * 3)) == []
+    # Of two heads one always has half; that the others have nothing is then no news.
+    assert kinds(rows(*[dict(head_shares=[0.7, 0.3])] * 3)) == []
+    dead = dict(head_shares=[0.97, 0.01, 0.01, 0.01], codes_used=[7, 90, 90, 90])
+    assert kinds(rows(*[dead] * 3)) == ["one-head"]
+
+
 def test_dead_heads_are_named():
     (one,) = examine(rows(*[dict(head_shares=[0.5, 0.01, 0.49])] * 3))
     assert "head 1 has hardly any weight" in str(one)
@@ -208,7 +221,8 @@ def test_heads_that_are_never_weighted_are_told(digits, tmp_path):
         "epochs": 3,
     }
     _, found, messages = watch(digits, tmp_path, log_every=10, **sharp)
-    assert any("hardly any weight in the loss" in message for message in messages)
+    told = ("hardly any weight in the loss", "of the weight in the loss, with")
+    assert any(words in message for message in messages for words in told)
     assert min(found[-1]["head_shares"]) < 0.01
 
 

@@ -17,7 +17,7 @@ USED = 0.9
 """Of a budget, for training; the rest is for saving and k-NN on the way."""
 SECONDS_PER_STEP = {"cuda": 0.01, "cpu": 0.02}
 """What a step costs however small it is; measured on the CPU, supposed on the GPU."""
-START_SECONDS = {"cuda": 110.0, "cpu": 0.0}
+START_SECONDS = {"cuda": 90.0, "cpu": 0.0}
 """Until a first step that is compiled, with nothing in torch's cache: about that on an H200."""
 FEW_STEPS = 100
 """Below it an encoder hardly differs from a random one."""

@@ -47,9 +47,19 @@ def uniform(row: Row, best_rank: float) -> bool:
     return row["epoch"] >= 1 and min(row["cross_entropy"], row["teacher_entropy"]) > 0.985 * ln_c
 
 
+def one_head(row: Row, best_rank: float) -> bool:
+    """One head of four or more teaches more than all the others together.
+
+    Without Sinkhorn, the one that uses the fewest codes is the surest and takes their weight.
+    """
+    shares = row["head_shares"]
+    return len(shares) >= 4 and max(shares) > 0.5
+
+
 def dead_heads(row: Row, best_rank: float) -> bool:
     shares = row["head_shares"]
-    return len(shares) > 1 and min(shares) < 0.1 / len(shares)
+    dead = len(shares) > 1 and min(shares) < 0.1 / len(shares)
+    return dead and not one_head(row, best_rank)
 
 
 def falling_rank(row: Row, best_rank: float) -> bool:
@@ -62,6 +72,12 @@ def falling_rank(row: Row, best_rank: float) -> bool:
 
 def nonfinite(row: Row, best_rank: float) -> bool:
     return row["skipped_steps"] > 0
+
+
+def _ruler(row: Row) -> str:
+    share, head = max((share, j) for j, share in enumerate(row["head_shares"]))
+    used = f"{row['codes_used'][head]} of {row['codes']} codes in use"
+    return f"head {head} has {share:.0%} of the weight in the loss, with {used}"
 
 
 def _dead(row: Row) -> str:
@@ -86,6 +102,12 @@ RULES: list[Rule] = [
             f"no learning: predictions are uniform, loss at ln c = {math.log(row['codes']):.2f}"
         ),
         "a lower --loss.teacher-temperature, fewer codes, milder crops, or a longer warm-up",
+    ),
+    (
+        "one-head",
+        one_head,
+        _ruler,
+        "a larger --loss.gamma, fewer --heads.codes, or --loss.target sinkhorn",
     ),
     (
         "dead-heads",

@@ -23,6 +23,7 @@ OVER = re.compile(r"([\w-]+) is over")
 KINDS = {
     "one-code": re.compile(r"collapse: "),
     "uniform": re.compile(r"no learning: "),
+    "one-head": re.compile(r"head \d+ has \d+% of the weight"),
     "dead-heads": re.compile(r"heads? [\d, ]+ (has|have) hardly any weight"),
     "rank": re.compile(r"representations shrink: "),
     "nonfinite": re.compile(r"\d+ steps had NaN"),
