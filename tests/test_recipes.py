@@ -82,6 +82,7 @@ DINO_STAR = {
     "loss.gamma":   [None, 1.0, 0.05, None, 0.05, None, 0.06, None, None, None, 1.0, 1.0],
     "loss.target":  ["sinkhorn"] * 12,
     "loss.me_max":  [0.0] * 12,
+    "loss.me_max_heads": ["weighted"] * 12,
     "loss.mask":    [0.0] * 12,
 }  # fmt: skip
 
@@ -103,6 +104,7 @@ MSN_STAR = {
     "loss.gamma":          [None, 0.01, None, 0.005, None, 0.01],
     "loss.target":         ["none"] * 6,
     "loss.me_max":         [4.0] * 6,
+    "loss.me_max_heads":   ["weighted"] * 6,
     "loss.mask":           [0.2, 0.2, 0.2, 0.2, 0.15, 0.15],
 }  # fmt: skip
 
@@ -127,6 +129,7 @@ ORIGINAL = {
     "loss.teacher_temperature_epochs": [30, 50, 50, 0, 0, 0],
     "loss.stepwise_temperature":       [True, True, True, False, False, False],
     "loss.me_max":           [0.0, 0.0, 0.0, 1.0, 1.0, 1.0],
+    "loss.me_max_heads":     ["weighted"] * 6,
     "loss.mask":             [0.0, 0.0, 0.0, 0.15, 0.15, 0.15],
     "optim.epochs":          [800, 400, 300, 800, 600, 600],
     "optim.lr":              [2e-3, 3e-3, 2e-3, 1e-3, 1e-3, 1e-3],

@@ -32,6 +32,7 @@ GROUPS = {
         "EnsembleHeads",
         "ensemble_loss",
         "multiview_loss",
+        "head_shares",
         "ensemble_weights",
         "Weighting",
     ),

@@ -15,6 +15,7 @@ _HOMES = {
     "Weighting": "wessl.ensemble.weighting",
     "ensemble_weights": "wessl.ensemble.weighting",
     "ensemble_loss": "wessl.ensemble.loss",
+    "head_shares": "wessl.ensemble.loss",
     "multiview_loss": "wessl.ensemble.loss",
     "EnsembleHeads": "wessl.ensemble.heads",
     "Centering": "wessl.ensemble.targets",
@@ -56,6 +57,7 @@ __all__ = [
     "ensemble_weights",
     "evaluate",
     "export",
+    "head_shares",
     "knn",
     "load",
     "logistic",
@@ -75,7 +77,7 @@ if TYPE_CHECKING:
     from wessl.encoder.protocol import Encoder
     from wessl.encoder.vit import ViT
     from wessl.ensemble.heads import EnsembleHeads
-    from wessl.ensemble.loss import ensemble_loss, multiview_loss
+    from wessl.ensemble.loss import ensemble_loss, head_shares, multiview_loss
     from wessl.ensemble.targets import Centering, me_max, sharpen, sinkhorn
     from wessl.ensemble.weighting import Weighting, ensemble_weights
     from wessl.errors import UserError

@@ -87,6 +87,8 @@ class LossConfig:
     center_momentum: float = 0.9
     me_max: float = 0.0
     """Weight of mean-entropy maximisation (MSN*)."""
+    me_max_heads: Literal["weighted", "alike"] = "weighted"
+    """Of several heads: each one's counts as much as its part of the loss, or as the others'."""
     mask: float = 0.0
     """Share of patches dropped from the student's global views (MSN*)."""
 
@@ -98,6 +100,11 @@ class LossConfig:
         (True, False)
         """
         return self.weighting not in NOT_IN_NATS
+
+    def weighs_me_max(self, heads: int) -> bool:
+        """Whether ME-MAX of some heads counts more than that of others."""
+        uneven = heads > 1 and not self.weighting.startswith("unif")
+        return self.me_max > 0 and uneven and self.me_max_heads == "weighted"
 
     @property
     def settled_gamma(self) -> float:

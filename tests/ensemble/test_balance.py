@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from wessl import me_max, multiview_loss, sharpen
+from wessl import head_shares, me_max, multiview_loss, sharpen
 from wessl.ensemble.balance import excess_that_wins
 
 STUDENT = 0.1
@@ -58,3 +58,20 @@ def test_a_heavier_weight_and_a_milder_teacher_hold_more():
     by_teacher = [excess_that_wins(4.0, sharpness, 4096) for sharpness in (4.5, 4, 3, 2, 1.1)]
     assert by_weight == sorted(by_weight)
     assert by_teacher == sorted(by_teacher)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_head_that_learns_more_than_others_is_held_if_its_me_max_weighs_as_much(weighted):
+    """In the first of four heads a code has a tenth too much, so it is the surest."""
+    codes, share = 256, 1.1 / 256
+    logits = torch.zeros(4, 2, codes, dtype=torch.float64)
+    logits[0, :, 0] = math.log(share * (codes - 1) / (1 - share))
+    logits.requires_grad_()
+    targets = sharpen(logits.detach() * STUDENT, STUDENT / 4)
+    lesson = logits[None], targets[None], "ent", 1e-4, False
+    shares = head_shares(*lesson)
+    assert shares[0] > 0.9
+    regulariser = me_max(logits.softmax(-1), weights=shares if weighted else None)
+    (multiview_loss(*lesson) + 4 * regulariser).backward()
+    pull = -logits.grad[0, :, 0].sum().item()
+    assert (pull < 0) == weighted

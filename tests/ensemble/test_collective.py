@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from wessl import Centering, me_max, sinkhorn
+from wessl import Centering, head_shares, me_max, sinkhorn
 
 SPLIT = (5, 3)
 
@@ -25,6 +25,9 @@ def targets_of(logits, group=None):
         "sinkhorn": sinkhorn(logits, 0.05, group=group),
         "center": centering.center,
         "me_max": loss.detach(),
+        "shares": head_shares(
+            torch.stack([logits, -logits]), logits.softmax(-1)[None], group=group
+        ),
         "gradient": probabilities.grad,
     }
 
@@ -52,6 +55,11 @@ def test_sinkhorn_over_two_processes_equals_one(parts):
 def test_the_centre_over_two_processes_equals_one(parts):
     for part in parts:
         torch.testing.assert_close(part["center"], targets_of(batch())["center"])
+
+
+def test_heads_shares_over_two_processes_equal_one(parts):
+    for part in parts:
+        torch.testing.assert_close(part["shares"], targets_of(batch())["shares"])
 
 
 def test_me_max_over_two_processes_equals_one(parts):

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wessl import Weighting, ensemble_loss, multiview_loss
+from wessl import Weighting, ensemble_loss, head_shares, multiview_loss
 from wessl.ensemble.weighting import SCHEMES
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 5))
@@ -288,3 +288,19 @@ def test_autocast_does_not_lower_the_losses_precision():
 def test_wrong_views_are_named(z, t, message):
     with pytest.raises(ValueError, match=message):
         multiview_loss(z, t)
+
+
+@pytest.mark.parametrize("name", oracle.NAMES)
+@pytest.mark.parametrize("same_views", [True, False])
+def test_a_heads_share_is_all_that_it_is_taught(name, same_views):
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(3, 4, 2, 5, generator=generator, dtype=torch.float64)
+    probs = torch.randn(2, 4, 2, 5, generator=generator, dtype=torch.float64).softmax(-1)
+    taught = torch.zeros(4, dtype=torch.float64)
+    for u, v in [(u, v) for u in range(2) for v in range(3) if not same_views or u != v]:
+        log_ps, log_pt = (x.transpose(0, 1) for x in (logits[v].log_softmax(-1), probs[u].log()))
+        w = oracle.weights(name, log_ps, log_pt, 0.6)
+        taught += torch.einsum("bijy,biy->j", w, log_pt.exp())
+    found = head_shares(logits, probs, name, 0.6, same_views)
+    torch.testing.assert_close(found, taught / taught.sum())
+    torch.testing.assert_close(head_shares(logits, probs, OWN, 0.6, same_views).sum(), found.sum())

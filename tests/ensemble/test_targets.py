@@ -94,6 +94,16 @@ def test_me_max_is_ln_c_minus_the_entropy_of_the_mean_averaged_over_heads():
     torch.testing.assert_close(me_max(p), math.log(5) - sum(entropies) / 3)
 
 
+def test_me_max_by_weights_is_that_mean_of_the_heads_own():
+    p, weights = torch.randn(3, 16, 5).softmax(-1), torch.tensor([0.5, 0.2, 0.3])
+    alone = torch.stack([me_max(head[None]) for head in p])
+    torch.testing.assert_close(me_max(p, weights=weights), (weights * alone).sum())
+    torch.testing.assert_close(me_max(p, weights=8 * weights), (weights * alone).sum())
+    prior = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.1])
+    alone = torch.stack([me_max(head[None], prior) for head in p])
+    torch.testing.assert_close(me_max(p, prior, weights=weights), (weights * alone).sum())
+
+
 def test_me_max_is_zero_for_even_use_and_ln_c_for_one_code():
     torch.testing.assert_close(me_max(torch.eye(4)[None]), torch.tensor(0.0))
     one_code = torch.zeros(1, 6, 4).index_fill_(2, torch.tensor([0]), 1.0).requires_grad_()
@@ -124,6 +134,7 @@ def test_me_max_with_a_prior_is_the_divergence_from_it():
         (lambda: me_max(torch.zeros(4, 8)), r"got \(4, 8\)"),
         (lambda: me_max(torch.ones(1, 4, 8) / 8, torch.ones(7)), r"\(8,\) or \(1, 8\), got \(7,\)"),
         (lambda: me_max(torch.ones(1, 4, 2) / 2, torch.tensor([1.0, 0.0])), "positive for every"),
+        (lambda: me_max(torch.ones(3, 4, 2) / 2, weights=torch.ones(2)), r"\(3,\), got \(2,\)"),
     ],
 )
 def test_wrong_input_is_named(call, message):

@@ -10,7 +10,7 @@ from wessl.data.view_config import dino_views, drawing_views
 from wessl.pretrain import cost
 from wessl.pretrain.batch import mask, prepare
 from wessl.pretrain.model import build_model, teacher_of
-from wessl.recipes import recipe
+from wessl.recipes import names, recipe
 from wessl.settings import override
 
 SMALL = [
@@ -42,10 +42,34 @@ def test_operations_are_those_a_counter_sees(config):
     assert cost.flops_per_image(config) == pytest.approx(counter.get_total_flops() / n, rel=0.15)
 
 
-@pytest.mark.parametrize("config", SMALL, ids=["vit", "conv"])
-def test_parameters_are_counted_to_a_tenth(config):
+WIDE = {"encoder.dim": 60, "encoder.depth": 3, "encoder.heads": 3, "channels": 5}
+ORIGINAL = {"heads.batch_norm": True, "heads.code_length": "free"}
+
+
+@pytest.mark.parametrize("name", ["vit", "conv"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"channels": 3, "heads.count": 1},
+        {"encoder.size": "S", "encoder.patch_size": 16, "encoder.widths": (16, 16, 40)},
+        WIDE | {"encoder.widths": (8, 12, 12, 64, 20), "encoder.image_size": 60},
+        {"heads.share": "projection", "heads.depth": 1},
+        {"heads.share": "codebook", "heads.depth": 4} | ORIGINAL,
+        ORIGINAL | {"heads.share": "projection", "heads.code_length": "fixed"},
+    ],
+)
+def test_as_many_parameters_are_counted_as_the_model_has(name, changes):
+    config = override(SMALL[name == "conv"], changes)
     exact = sum(p.numel() for p in build_model(config).parameters())
-    assert cost.parameters(config) == pytest.approx(exact, rel=0.5 if config.channels == 1 else 0.1)
+    assert cost.parameters(config) == exact
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_parameters_of_recipes_are_counted(name):
+    with torch.device("meta"):
+        model = build_model(recipe(name))
+    assert cost.parameters(recipe(name)) == sum(p.numel() for p in model.parameters())
 
 
 def test_an_image_of_the_papers_recipe_costs_what_was_counted():

@@ -114,22 +114,27 @@ def plain_loss(
 
     pairs = [(u, v) for u in range(len(t)) for v in range(len(s)) if not shared or u != v]
     total = torch.zeros((), dtype=torch.float64)
+    taught = torch.zeros(m, dtype=torch.float64)
     for (u, v), k in itertools.product(pairs, range(n)):
         entropies = [-(t[u][j, k] * t[u][j, k].log()).sum() for j in range(m)]
         if config.loss.weighting == "prob":
             powers = torch.stack([(log_s[v][j, k] / gamma).exp() for j in range(m)]).mean(0)
             mean_target = sum(t[u][j, k] for j in range(m)) / m
             total = total - (mean_target * gamma * powers.log()).sum()
+            learners = torch.stack([(log_s[v][j, k].detach() / gamma).exp() for j in range(m)])
+            taught += (mean_target * learners / learners.sum(0)).sum(1)
             continue
         e = [1.0 if config.loss.weighting == "unif" else math.exp(-h / gamma) for h in entropies]
         for j in range(m):
             total = total - e[j] / sum(e) * (t[u][j, k] * log_s[v][j, k]).sum()
+            taught[j] += e[j] / sum(e) * t[u][j, k].sum()
     loss = total / (len(pairs) * n)
+    share = taught / taught.sum() if config.loss.me_max_heads == "weighted" else [1 / m] * m
     for j in range(m):
         rows = [log_s[v][j, k].exp() for v in range(len(s)) for k in range(n)]
         mean = sum(rows) / len(rows)
         entropy = -(mean * mean.log()).sum()
-        loss = loss + config.loss.me_max * (math.log(c) - entropy) / m
+        loss = loss + config.loss.me_max * (math.log(c) - entropy) * share[j]
     return loss
 
 
@@ -165,8 +170,11 @@ def test_loss_and_gradients_equal_the_plain_loop(pictures, target, weighting):
     torch.testing.assert_close(loss.double(), plain, rtol=1e-5, atol=0)
 
 
-def test_me_max_is_each_heads_over_all_views_and_pictures(pictures):
+@pytest.mark.parametrize("heads", ["weighted", "alike"])
+@pytest.mark.parametrize("weighting", ["ent", "prob", "unif"])
+def test_me_max_is_each_heads_over_all_views_and_pictures(pictures, weighting, heads):
     changes = {**STILL_VIT, "target": "none", "me_max": 4.0, "mask": 0.3, "batch_size": 5}
+    changes |= {"weighting": weighting, "me_max_heads": heads}
     trainer, views = ready(pictures, **changes)
     loss, plain = the_step(trainer, views)
     torch.testing.assert_close(loss.double(), plain, rtol=1e-5, atol=0)

@@ -10,7 +10,7 @@ import runs
 from scipy import stats
 
 from wessl.errors import UserError
-from wessl.report.collect import collect
+from wessl.report.collect import collect, transferred
 from wessl.report.page import page
 from wessl.report.story import read
 
@@ -385,6 +385,30 @@ def test_accuracies_on_other_datasets_have_their_table(tmp_path):
     assert "flowers <pets> run 81.5 79.0\N{EN DASH}83.5 \N{EN DASH} raw pixels 30.0" in table
 
 
+def test_a_student_on_other_datasets_stands_beside_its_teacher(tmp_path):
+    def found(accuracy, **more):
+        return dict(kind="transfer", results={"flowers": dict(accuracy=accuracy)}, **more)
+
+    gain = dict(difference=0.1, interval=[0.04, 0.15])
+    kept = [dict(name="two (student)", role="run", weights="two", results={"flowers": gain})]
+    of_one = dict(
+        student=found(0.6, weights="one", network="student", differences=kept),
+        teacher=found(0.5, weights="one's teacher"),  # by a version that did not tell them apart
+    )
+    of_two = dict(
+        student=found(0.7, weights="two", network="student"),
+        teacher=found(0.4, weights="two's teacher", network="teacher"),
+    )
+    one = runs.make_run(tmp_path / "one", results=of_one)
+    two = runs.make_run(tmp_path / "two", results=of_two, lr=2.0)
+    assert "flowers one 50.0 one (student) 60.0 Points more than one" in report(one).text
+    (both,) = transferred(read([one, two]))
+    teacher, student, _, other = both.runs
+    assert [row.name for row in both.runs] == ["one", "one (student)", "two", "two (student)"]
+    assert both.gain(other, student, "flowers") == (0.04, 0.15)
+    assert both.gain(other, teacher, "flowers") is None
+
+
 def together(tmp_path, ours, theirs, **changes):
     """Two runs measured by one command: each keeps what the other gains on it."""
     paths = []
@@ -550,6 +574,34 @@ def test_what_the_last_start_warned_of_stands_in_health(tmp_path):
     text = report(path).text
     assert "too few to learn much" not in text
     assert "The start warned: 64 codes of many." in text
+
+
+@pytest.mark.parametrize(
+    ("training", "again", "later"),
+    [
+        ("10:00:20", "10:00:31", "10:00:40"),  # a slow start
+        ("10:00:31", "10:00:31", "10:00:31"),  # all in one second
+        ("10:00:31", "10:00:20", "09:59:50"),  # a clock put back
+    ],
+)
+@pytest.mark.parametrize("old", [(), ("warning: of long ago", "disk: a checkpoint")])
+def test_warnings_of_a_start_are_those_after_its_first_line(tmp_path, old, training, again, later):
+    said = [
+        *((training, words) for words in old),
+        (training, "start: wessl pretrain photos"),
+        (training, "warning: 28 steps, too few to learn much"),
+        (training, "disk: the run keeps a checkpoint"),
+        (training, "warning: this will take longer than its budget"),
+        (again, "start: wessl pretrain photos --keep 3"),
+        (again, "warning: 64 codes of many"),
+        (later, "disk: the run keeps a checkpoint"),
+        (later, "warning: that is too little"),
+    ]
+    path = runs.make_run(tmp_path / "run")
+    log = "".join(f"2026-01-01 {time}  {words}\n" for time, words in said)
+    (path / "train.log").write_text(log)
+    (story,) = read([path])
+    assert story.warnings == ["64 codes of many", "that is too little"]
 
 
 @pytest.mark.parametrize(

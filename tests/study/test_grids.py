@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from wessl.auto import DataFacts
-from wessl.config import Options
+from wessl.config import Config, Options
 from wessl.errors import UserError
 from wessl.pretrain.model import build_model
-from wessl.settings import differences, to_dict
+from wessl.settings import differences, override, to_dict
 from wessl.study.asked import Asked, head_parameters, make_items, make_key
 from wessl.study.cell import Cell
 from wessl.study.data import Data
@@ -245,3 +245,19 @@ def test_a_cell_compared_with_a_stranger_is_refused_before_anything_runs():
     asked = Asked(study, SIZES["smoke"], Data("builtin://digits", None), Path("nowhere"), (0,))
     with pytest.raises(ValueError, match="compares 'two' with 'base', which it does not have"):
         make_items(asked, DIGITS, torch.device("cpu"), "data")
+
+
+@pytest.mark.parametrize(
+    ("changes", "matters"),
+    [
+        ({"loss.me_max": 4.0, "heads.count": 8}, True),
+        ({"loss.me_max": 4.0, "heads.count": 8, "loss.weighting": "unif"}, False),
+        ({"loss.me_max": 4.0}, False),
+        ({"heads.count": 8}, False),
+    ],
+)
+def test_how_me_max_is_weighted_makes_another_run_only_where_it_matters(changes, matters):
+    weighted = override(Config(), changes)
+    alike = override(weighted, {"loss.me_max_heads": "alike"})
+    keys = {make_key(config, "data", False) for config in (weighted, alike)}
+    assert len(keys) == (2 if matters else 1)

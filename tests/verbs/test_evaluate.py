@@ -1,6 +1,7 @@
 """Evaluation as a user asks for it: run folders, class folders, lists, flags and mistakes."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -504,6 +505,33 @@ def test_runs_on_other_datasets_are_compared_picture_by_picture(run, folders, tm
     wessl.evaluate(run, transfer=folders, baselines=False, device="cpu", again=True)
     alone = json.loads((run.results / "transfer.json").read_text())
     assert alone["differences"] == kept["differences"]  # measured alone, at the same numbers
+
+
+def test_teacher_and_student_on_other_datasets_stand_beside_each_other(run, folders, capsys):
+    words = dict(baselines=False, device="cpu")
+    kept = run.results / "transfer.json", run.results / "transfer-student.json"
+    wessl.evaluate(run, transfer=folders, **words)
+    old = json.loads(kept[0].read_text())
+    assert old.pop("network") == "teacher"
+    kept[0].write_text(json.dumps(old))  # as a version wrote it that did not tell them apart
+    wessl.evaluate(run, transfer=folders, network="student", **words)
+    assert json.loads(kept[0].read_text()) == old
+    student = json.loads(kept[1].read_text())
+    assert (student["kind"], student["network"]) == ("transfer", "student")
+    assert student["weights"] != old["weights"]
+    page = (run.path / "report.html").read_text()
+    named = re.findall(r"<th scope=.row.>(run[^<]*)<", page[page.index("On other datasets") :])
+    assert named[:2] == ["run", "run (student)"]
+    again = shutil.copytree(folders, folders.with_name("second"))
+    for network in ("teacher", "student"):
+        asked = ["--network", network, "--no-baselines", "--device", "cpu"]
+        code, _, said = command(capsys, run.path, "--transfer", folders, again, *asked)
+        assert code == 0
+        assert "1 result is from" in said  # and the other is of pictures not seen before
+    for path, before in zip(kept, (old, student), strict=True):
+        results = json.loads(path.read_text())["results"]
+        assert set(results) == {"data", "second"}
+        assert results["data"] == before["results"]["data"]
 
 
 def test_class_folders_alone_are_measured_on_a_fifth_of_them(run, folders):

@@ -12,14 +12,17 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from small_runs import QUICK, command, photographs, tiny
+from small_runs import DIGITS, QUICK, command, photographs, tiny
 
 import wessl
 from wessl import plan
-from wessl.config import Config
+from wessl.auto import DataFacts, small
+from wessl.cli import main
+from wessl.config import Config, LossConfig
 from wessl.data.view_config import Crop, Views
 from wessl.errors import UserError
-from wessl.recipes import names, recipe
+from wessl.recipes import FAMILIES, names, recipe
+from wessl.report.story import read
 from wessl.settings import override, to_dict
 from wessl.verbs import checks, resume
 from wessl.verbs.completion import flags_of
@@ -494,9 +497,37 @@ def test_a_refused_run_is_told_with_its_launcher_too(environment, recorded, type
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"loss.weighting": "prob", "loss.gamma_start": 0.4}, "prob has no gamma that falls"),
-        ({"loss.weighting": "unif", "loss.gamma_start": 0.4}, "unif has no gamma that falls"),
-        ({"heads.count": 1, "loss.gamma_start": 0.4}, "one head has no weights"),
+        ({"loss.weighting": "prob", "loss.gamma_start": 0.4}, "start 0.4 .* no gamma that falls; "),
+        ({"loss.weighting": "prob-te", "loss.gamma_epochs": 5}, "epochs 5 changes nothing: .* ent"),
+        ({"loss.weighting": "unif", "loss.gamma_start": 0.4}, "unif has no gamma; leave it out, "),
+        ({"loss.weighting": "unif", "loss.gamma": 0.4}, "--loss.gamma 0.4 .* unif has no gamma; "),
+        ({"loss.weighting": "unif-all", "loss.gamma": 0.4}, "--loss.weighting unif-all has no g"),
+        ({"loss.weighting": "prob-max", "loss.gamma": 0.4}, "--loss.weighting prob-max has no g"),
+        ({"heads.count": 1, "loss.gamma_start": 0.4}, "one head has no weights; leave it out, "),
+        ({"heads.count": 1, "loss.gamma": 0.4}, "--loss.gamma 0.4 .* choose more --heads.count$"),
+        (
+            {"heads.count": 1, "loss.gamma": 0.4, "loss.gamma_epochs": 5},
+            "--loss.gamma 0.4, --loss.gamma-epochs 5 change nothing: .* leave them out",
+        ),
+        ({"loss": LossConfig("unif", gamma=0.4)}, "--loss.gamma 0.4 changes nothing"),
+        ({"loss.gamma": 0.4, "loss.gamma_epochs": 5}, None),
+        ({"loss.weighting": "prob", "loss.gamma_epochs": 30}, None),
+        ({"loss.weighting": "unif", "loss.gamma": None}, None),
+        ({"loss.weighting": "prob"}, None),
+        ({"loss.weighting": "prob", "loss.gamma": 2.0}, None),
+        ({"heads.count": 1}, None),
+    ],
+)
+def test_settings_of_gamma_that_change_nothing_are_warned_of(changes, words):
+    config = override(Config(), {"heads.count": 2} | changes)
+    said = checks.gamma_in_vain(config, changes)
+    assert said is None if words is None else re.search(f"^warning: .*{words}", said)
+    assert checks.gamma_in_vain(config, ["heads.count", "loss.weighting"]) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
         ({"loss.gamma_start": 0.04}, "0.04 is below --loss.gamma 0.05, .* 0.05 from the first"),
         ({"loss.gamma": 0.7}, "--loss.gamma-start 0.5 is below --loss.gamma 0.7, and gamma only f"),
         ({"loss.gamma_start": 0.4}, None),
@@ -506,8 +537,8 @@ def test_a_refused_run_is_told_with_its_launcher_too(environment, recorded, type
         ({"heads.count": 1}, None),
     ],
 )
-def test_a_start_of_gamma_that_changes_nothing_is_warned_of(changes, words):
-    said = checks.gamma_start_in_vain(override(Config(), {"heads.count": 2} | changes))
+def test_a_start_of_gamma_below_its_end_is_warned_of(changes, words):
+    said = checks.gamma_only_falls(override(Config(), {"heads.count": 2} | changes))
     assert said is None if words is None else re.search(f"^warning: .*{words}", said)
 
 
@@ -536,11 +567,42 @@ def test_no_recipe_is_warned_of_its_teacher():
     assert not [name for name in names() if checks.unheld(recipe(name))]
 
 
-def test_a_start_of_gamma_in_vain_is_told_before_training(tmp_path, capsys):
+GAMMA = ["loss.gamma", "loss.gamma_start", "loss.gamma_epochs"]
+
+
+def test_no_recipe_has_a_gamma_in_vain():
+    digits = DataFacts(1000, 8, 8, channels=1, device="cpu", memory_bytes=8 << 30)
+    photos = DataFacts(10**6, 375, 500, channels=3, device="cuda", memory_bytes=80 << 30)
+    sized = [
+        small(family, facts)[0]
+        for family in FAMILIES
+        if family not in ("dino", "msn")
+        for facts in (digits, photos)
+    ]
+    for config in [recipe(name) for name in names()] + sized:
+        assert checks.gamma_in_vain(config, GAMMA) is None
+        assert checks.gamma_only_falls(config) is None
+
+
+def test_a_gamma_in_vain_is_told_before_training(tmp_path, capsys):
     asked = QUICK | {"quiet": False, "weighting": "prob", "gamma_start": 0.3, "heads.count": 2}
     wessl.pretrain("builtin://digits/test", tmp_path / "run", **asked)
     words = "warning: --loss.gamma-start 0.3 changes nothing: --loss.weighting prob has no gamma"
     assert words in capsys.readouterr().err
+    flags = ["--heads.count", "1", "--loss.gamma_epochs", "2", "--loss.gamma=0.3", "--epochs", "1"]
+    with pytest.raises(SystemExit) as left:
+        main([*DIGITS[:2], "--out", str(tmp_path / "typed"), "--device", "cpu", *flags])
+    assert not left.value.code
+    words = "warning: --loss.gamma 0.3, --loss.gamma-epochs 2 change nothing: one head has no"
+    assert words in capsys.readouterr().err
+
+
+def test_a_gamma_of_the_recipe_s_own_is_not_told_of(tmp_path, capsys):
+    asked = QUICK | {"quiet": False, "heads.count": 1}
+    run = wessl.pretrain("builtin://digits/test", tmp_path / "run", "msn-star-ent", **asked)
+    loss = run.read_config()["config"]["loss"]
+    assert (loss["gamma"], loss["gamma_epochs"]) == (0.1, 0.3)
+    assert "nothing: " not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("data", ["builtin://digits/test", "photos"])
@@ -564,6 +626,21 @@ def test_a_budget_for_few_steps_is_told_once_with_one_that_is_enough(tmp_path, c
     assert "--epochs" not in "".join(lines)
     (chosen,) = [c for c in run.read_config()["choices"] if c["setting"] == "optim.epochs"]
     assert chosen["warning"]
+
+
+def test_each_start_that_trains_tells_the_log_so_and_the_report_its_warnings(tmp_path):
+    def starts():
+        run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
+        (story,) = read([run.path])
+        return run, (run.path / "train.log").read_text().count("  start: "), story.warnings
+
+    run, count, warned = starts()
+    assert count == 1
+    assert any("too few to learn much" in words for words in warned)
+    run.log("warning: this will take longer than its budget")
+    assert starts()[1:] == (1, [*warned, "this will take longer than its budget"])
+    (run.path / "encoder.safetensors").unlink()
+    assert starts()[1:] == (2, warned)
 
 
 def test_a_run_of_few_steps_is_warned_of(tmp_path, capsys):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from wessl.ensemble.checks import common_dtype, refuse_other_than_probabilities
+from wessl.ensemble.collective import Group, all_sum
 from wessl.ensemble.weighting import (
     Scheme,
     Weighting,
@@ -96,6 +97,34 @@ def multiview_loss(
     return lessons.mean([lessons.of_view(v, z_mnc) for v, z_mnc in enumerate(views)])
 
 
+@torch.no_grad()
+def head_shares(
+    student_logits_vmnc: Tensor,
+    teacher_probs_umnc: Tensor,
+    weighting: str | Weighting = "ent",
+    temperature: float | Tensor | None = None,
+    same_views: bool = True,
+    group: Group | None = None,
+) -> Tensor:
+    """How much of ``multiview_loss`` is each student head's to learn: ``(m,)``, of sum 1.
+
+    The sum of all that is taught to a head, ``w[b, i, j, y] pt[b, i, y]`` over images, teachers,
+    codes and views; with a process ``group`` over all processes.
+
+    >>> student_logits = torch.randn(12, 16, 8, 128)
+    >>> teacher_probs = torch.randn(2, 16, 8, 128).softmax(-1)
+    >>> head_shares(student_logits, teacher_probs, "ent").shape
+    torch.Size([16])
+    """
+    check_views(student_logits_vmnc, teacher_probs_umnc, same_views)
+    dtype = common_dtype(student_logits_vmnc, teacher_probs_umnc)
+    views = len(student_logits_vmnc)
+    lessons = Lessons(teacher_probs_umnc.to(dtype), views, weighting, temperature, same_views)
+    taught = [lessons.taught(v, z_mnc) for v, z_mnc in enumerate(student_logits_vmnc)]
+    total = all_sum(sum_of(taught), group)
+    return total / total.sum()
+
+
 class Lessons:
     """What ``views`` student views learn from the teacher's: ``multiview_loss``, view by view."""
 
@@ -132,6 +161,19 @@ class Lessons:
                 log_mean_ps = average_student(z_nmc.log_softmax(-1), self.gamma)
                 return -(sum_of(ready) * log_mean_ps).sum()
             return cross_entropy(fold_with_student(self.scheme, self.gamma, z_nmc, ready), z_nmc)
+
+    def taught(self, v: int, logits_mnc: Tensor) -> Tensor:
+        """``(m,)``: the sum over pictures, codes and teacher views of student view v's targets."""
+        ready = [self.ready_nmc[u] for u in self.teachers_of[v]]
+        z_nmc = logits_mnc.to(self.ready_nmc[0].dtype).transpose(0, 1)
+        if not ready:
+            return z_nmc.new_zeros(z_nmc.shape[1])
+        with torch.autocast(logits_mnc.device.type, enabled=False):
+            if is_cross_entropy_of_averages(self.scheme):
+                q_njy = (z_nmc.log_softmax(-1) / self.gamma).softmax(1) * sum_of(ready)
+            else:
+                q_njy = fold_with_student(self.scheme, self.gamma, z_nmc, ready)
+        return q_njy.sum((0, 2)).expand(z_nmc.shape[1])
 
     def mean(self, of_views: list[Tensor]) -> Tensor:
         return sum_of(of_views) / self.terms

@@ -91,13 +91,18 @@ class Centering(nn.Module):
 
 
 def me_max(
-    probabilities: Tensor, prior: Tensor | None = None, group: Group | None = None
+    probabilities: Tensor,
+    prior: Tensor | None = None,
+    group: Group | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Mean-entropy maximisation, as a term to add: ``KL[mean_n p, prior]``, mean over heads.
 
     With the uniform prior (the default) it is ``ln c - H[mean_n p] >= 0``, zero when the batch uses
     all codes equally. ``probabilities`` are the student's, ``(m, n, c)``; ``prior`` is ``(c,)`` or
-    ``(m, c)``. With a process ``group`` the mean runs over all processes, gradient included.
+    ``(m, c)``. With ``weights (m,)`` the mean over heads is weighted: give each head's share of the
+    loss (``head_shares``), or one that learns more than others is held less than they are. With a
+    process ``group`` the mean over images runs over all processes, gradient included.
 
     >>> me_max(torch.eye(4)[None])                       # four images, each its own code
     tensor(0.)
@@ -105,9 +110,15 @@ def me_max(
     mean_mc = all_mean(_check(probabilities, "probabilities"), group)
     log_mean = mean_mc.clamp_min(torch.finfo(mean_mc.dtype).tiny).log()
     if prior is None:
-        return math.log(mean_mc.shape[-1]) + (mean_mc * log_mean).sum(-1).mean()
-    prior = _check_prior(prior.to(mean_mc), mean_mc)
-    return (mean_mc * (log_mean - prior.log())).sum(-1).mean()
+        uneven_m, whole = (mean_mc * log_mean).sum(-1), math.log(mean_mc.shape[-1])
+    else:
+        prior = _check_prior(prior.to(mean_mc), mean_mc)
+        uneven_m, whole = (mean_mc * (log_mean - prior.log())).sum(-1), 0.0
+    if weights is None:
+        return whole + uneven_m.mean()
+    if weights.shape != uneven_m.shape:
+        raise ValueError(f"weights must be ({len(uneven_m)},), got {tuple(weights.shape)}")
+    return whole + (weights.detach() / weights.sum() * uneven_m).sum()
 
 
 def _check(x_mnc: Tensor, what: str) -> Tensor:

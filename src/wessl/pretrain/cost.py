@@ -30,6 +30,9 @@ KEPT = {("cuda", "bf16"): 14.7, ("cpu", "fp32"): 17.0, ("cpu", "bf16"): 27.0}
 """Numbers a transformer keeps for backward, by token, channel and block, fitted to measured peaks.
 Kernels keep fewer; a CPU keeps some of bf16's in fp32, and memory of its own beside the tensors."""
 
+READ = 4 * 4
+"""Cells of the grid that a convolutional encoder reads its picture from."""
+
 
 def _shape(config: Config) -> tuple[int, int]:
     encoder = config.encoder
@@ -106,17 +109,36 @@ def bytes_per_image(config: Config, device: str = "cuda") -> float:
     return total
 
 
-def parameters(config: Config) -> float:
+def parameters(config: Config) -> int:
+    """Of the student, encoder and heads."""
+    h, conv = config.heads, config.encoder.kind == "conv"
+    dim = config.encoder.widths[-1] if conv else _shape(config)[0]
+    encoder = _conv_parameters(config) if conv else _vit_parameters(config)
+    projections, codebooks = (1 if h.share == s else h.count for s in ("projection", "codebook"))
+    widths = [dim, *[h.hidden_dim] * (h.depth - 1), h.embed_dim]
+    projection = sum(a * b + b for a, b in itertools.pairwise(widths))
+    projection += h.batch_norm * 2 * sum(widths[1:-1])
+    codebook = h.codes * (h.embed_dim + (h.code_length != "one"))
+    return encoder + projections * projection + codebooks * codebook
+
+
+def _vit_parameters(config: Config) -> int:
     dim, depth = _shape(config)
-    encoder = 12.0 * dim * dim * depth
-    if config.encoder.kind == "conv":
-        dim = config.encoder.widths[-1]
-        encoder = sum(
-            10.0 * a * b + 9.0 * b * b for a, b in itertools.pairwise(config.encoder.widths)
-        )
-    h = config.heads
-    widths = [dim, *[h.hidden_dim] * (h.depth - 1), h.embed_dim, h.codes]
-    return encoder + h.count * sum(a * b for a, b in itertools.pairwise(widths))
+    side = config.encoder.patch_size
+    patch = side**2 * config.channels + 1
+    positions = (config.encoder.image_size // side) ** 2 + 1
+    block = 12 * dim + 13  # four products, their biases, and two norms
+    return dim * (patch + 1 + positions + depth * block + 2)  # with [CLS] and the last norm
+
+
+def _conv_parameters(config: Config) -> int:
+    """Of the stem, the blocks with their norms and skips, and the layer that reads the cells."""
+    widths = config.encoder.widths
+    dim, total = widths[-1], (9 * config.channels + 2) * widths[0]
+    for i, (a, b) in enumerate(itertools.pairwise(widths)):
+        skip = a * b if i or a != b else 0
+        total += 9 * a * b + 9 * b * b + 4 * b + skip
+    return total + (READ * dim + 1) * dim
 
 
 def batch_bytes(config: Config) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 from wessl.config import LossConfig
 from wessl.ensemble.by_view import multiview_loss_by_view, too_large
 from wessl.ensemble.collective import Group
-from wessl.ensemble.loss import multiview_loss
+from wessl.ensemble.loss import head_shares, multiview_loss
 from wessl.ensemble.targets import Centering, me_max, sharpen, sinkhorn
 from wessl.pretrain.model import Model
 
@@ -81,6 +81,9 @@ def student_step(
     if loss.me_max == 0:
         return cross_entropy, torch.stack([cross_entropy, cross_entropy.new_zeros(())]).detach()
     probabilities = logits_vmnc.transpose(0, 1).flatten(1, 2).softmax(-1)
-    regulariser = me_max(probabilities, group=group)
+    weights = None
+    if loss.weighs_me_max(student.heads.num_heads):
+        weights = head_shares(logits_vmnc, *lesson, group=group)
+    regulariser = me_max(probabilities, group=group, weights=weights)
     total = cross_entropy + loss.me_max * regulariser
     return total, torch.stack([cross_entropy, regulariser]).detach()

@@ -115,8 +115,9 @@ def transferred(stories: Sequence[Story]) -> list[Measured]:
     gains, notes = [], list[str]()
     for i, (story, colour) in enumerate(zip(stories, groups(stories), strict=True)):
         for result in story.of_kind("transfer"):
-            weights = _text(result.get("weights"))
-            own = Row(story.name, "run", part(result, "results"), i, colour, weights)
+            weights, student = _text(result.get("weights")), result.get("network") == "student"
+            name = story.name + STUDENT * student
+            own = Row(name, "run", part(result, "results"), i, colour, weights, student)
             rows.append(replace(own, results=called.renamed(own.results)))
             gains += [(i, _gains(one, own, called)) for one in listed(result, "differences")]
             notes += _texts(result.get("notes"))

@@ -16,8 +16,13 @@ State = dict[str, Any]
 PICTURED = 4
 """Pictures of so many runs go into one page; the others' are in their own reports."""
 
-HEALTH = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  health: (.*)$", re.M)
-START = re.compile(r"^\d{4}-\d\d-\d\d (\d\d):(\d\d):(\d\d)  (disk|warning): (.*)$", re.M)
+AT = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  "
+HEALTH = re.compile(AT + r"health: (.*)$", re.M)
+WARNING = re.compile(AT + r"warning: (.*)$", re.M)
+START = re.compile(AT + "start: ", re.M)
+"""What a start writes before all else that it has to say."""
+UNTOLD = re.compile(r"^\d{4}-\d\d-\d\d (\d\d):(\d\d):(\d\d)  (disk|warning): (.*)$", re.M)
+"""By which a start is guessed in the log of a version that did not write so."""
 DAY = 24 * 3600
 OVER = re.compile(r"([\w-]+) is over")
 KINDS = {
@@ -159,19 +164,22 @@ def findings(log: str) -> list[Finding]:
 
 
 def warnings(log: str) -> list[str]:
-    """Those of the last start and of all after it.
+    """Those of the last start and of all after it."""
+    *before, last = START.split(log)
+    return list(dict.fromkeys(WARNING.findall(last) if before else _by_the_second(log)))
 
-    A start writes at once what it has said, at last of the disk; what is older is of training.
-    """
+
+def _by_the_second(log: str) -> list[str]:
+    """A start wrote at once what it had said, at last of the disk; what is older is of training."""
     start: list[str] = []
     since: list[tuple[int, str]] = []
-    for hour, minute, second, kind, words in START.findall(log):
+    for hour, minute, second, kind, words in UNTOLD.findall(log):
         at = 3600 * int(hour) + 60 * int(minute) + int(second)
         if kind == "warning":
             since.append((at, words))
         else:
             start, since = [w for earlier, w in since if (at - earlier) % DAY <= 1], []
-    return list(dict.fromkeys(start + [words for _, words in since]))
+    return start + [words for _, words in since]
 
 
 def _results(run: Run) -> tuple[list[State], list[str]]:

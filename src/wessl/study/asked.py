@@ -192,6 +192,8 @@ def chosen(items: list[Item], only: tuple[str, ...]) -> list[Item]:
 def make_key(config: Config, data: str, timed: bool) -> str:
     """Equal for equal configs on equal pictures, whatever study, recipe or folder they are of."""
     same = {k: v for k, v in to_dict(config).items() if k not in ("recipe", "seed")}
+    if not config.loss.weighs_me_max(config.heads.count):
+        del same["loss"]["me_max_heads"]  # so was it before there was a choice
     content = json.dumps([_numbers(same), data, timed], sort_keys=True)
     method = config.loss.weighting if config.heads.count > 1 else "one"
     prefix = "timed-" if timed else ""

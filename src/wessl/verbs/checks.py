@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import torch
@@ -115,8 +115,9 @@ def warn(
     console: Console,
     processes: int = 1,
     budget: float | None = None,
+    named: Collection[str] = (),
 ) -> None:
-    """What will work, but not as well as it might."""
+    """What will work, but not as well as it might; ``named`` are the user's own settings."""
     short = few_steps(config, len(source), device, budget)
     if short is not None:
         console.say(short)
@@ -129,7 +130,8 @@ def warn(
             f"warning: {config.heads.codes} codes but Sinkhorn sees only {targets} targets a step, "
             f"so not all codes can be used at once; consider --heads.codes {targets}"
         )
-    for said in (longer_than_the_run(config), gamma_start_in_vain(config), unheld(config)):
+    in_vain = gamma_in_vain(config, named)
+    for said in (longer_than_the_run(config), in_vain, gamma_only_falls(config), unheld(config)):
         if said is not None:
             console.say(said)
     if config.optim.accumulate > 1 and config.loss.me_max > 0:
@@ -162,23 +164,41 @@ def longer_than_the_run(config: Config) -> str | None:
     )
 
 
-def gamma_start_in_vain(config: Config) -> str | None:
-    """Why gamma does not start where it is set to; where none falls, the default is no setting."""
-    loss, start, end = config.loss, config.loss.gamma_start, config.loss.settled_gamma
+def gamma_in_vain(config: Config, named: Collection[str]) -> str | None:
+    """Which of the user's own settings of gamma nothing reads; a recipe may have one in vain."""
+    loss, scheme = config.loss, SCHEMES[config.loss.weighting]
+    unread = ["gamma", "gamma_start", "gamma_epochs"]
+    instead = "a --loss.weighting that has one, such as ent"
     if config.heads.count == 1:
-        why = "one head has no weights"
+        why, instead = "one head has no weights", "more --heads.count"
+    elif scheme.hard or scheme.reads == "nothing":
+        why = f"--loss.weighting {loss.weighting} has no gamma"
     elif not loss.gamma_in_nats:
-        why = f"--loss.weighting {loss.weighting} has no gamma that falls"
-    elif start < end:
-        return (
-            f"warning: --loss.gamma-start {start:g} is below --loss.gamma {end:g}, and gamma only "
-            f"falls: it is {end:g} from the first step"
-        )
+        why, unread = f"--loss.weighting {loss.weighting} has no gamma that falls", unread[1:]
     else:
         return None
-    if start == LossConfig.gamma_start:
+    given = [
+        f"--loss.{name.replace('_', '-')} {getattr(loss, name):g}"
+        for name in unread
+        if {"loss", f"loss.{name}"} & set(named)
+        and getattr(loss, name) != getattr(LossConfig, name)
+    ]
+    if not given:
         return None
-    return f"warning: --loss.gamma-start {start:g} changes nothing: {why}"
+    change, them = ("changes", "it") if len(given) == 1 else ("change", "them")
+    advice = f"leave {them} out, or choose {instead}"
+    return f"warning: {', '.join(given)} {change} nothing: {why}; {advice}"
+
+
+def gamma_only_falls(config: Config) -> str | None:
+    """Why gamma does not start where it is set to."""
+    loss, start, end = config.loss, config.loss.gamma_start, config.loss.settled_gamma
+    if config.heads.count == 1 or not loss.gamma_in_nats or start >= end:
+        return None
+    return (
+        f"warning: --loss.gamma-start {start:g} is below --loss.gamma {end:g}, and gamma only "
+        f"falls: it is {end:g} from the first step"
+    )
 
 
 def unheld(config: Config) -> str | None:

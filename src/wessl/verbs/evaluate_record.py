@@ -42,8 +42,7 @@ def plain(row: Row, network: str) -> Record:
 def save(path: str, own: Record, record: Record) -> None:
     """A run keeps its own row, the baselines and other weights, and the gains of all on it, of
     other runs too; other protocols of the same weights on the same pictures stay."""
-    # Beside other runs its name may have been a longer one.
-    name = Path(path).absolute().name + " (student)" * (own["network"] == "student")
+    name = _called(path, own["network"])
     others = [row for row in record["rows"] if row["role"] != "run"]
     gains = [one | dict(base=name) for one in record["differences"]]
     mine = record | dict(rows=[own | dict(name=name), *others], differences=gains)
@@ -52,16 +51,23 @@ def save(path: str, own: Record, record: Record) -> None:
     keep(path, f"evaluation-{key}", lambda before: _merged(mine, before))
 
 
+def _called(path: str, network: str) -> str:
+    """A run in its own folder; beside other runs its name may have been a longer one."""
+    return Path(path).absolute().name + " (student)" * (network == "student")
+
+
 def save_transfer(
     path: str,
+    network: str,
     weights: str | None,
     results: Record,
     others: list[Record],
     about: Record,
     differences: list[Record],
 ) -> None:
-    """Other datasets of the same weights stay, those of `others` and the gains on it too."""
-    mine = [one | dict(base=Path(path).absolute().name) for one in differences]
+    """Other datasets of the same weights stay, those of `others` and the gains on it too; the
+    student has a file beside the teacher's."""
+    mine = [one | dict(base=_called(path, network)) for one in differences]
 
     def merged(before: Record) -> Record:
         same = before.get("weights") == weights
@@ -81,13 +87,14 @@ def save_transfer(
                 gains[key] = fresh | dict(results=stay | fresh["results"])
         return about | dict(
             kind="transfer",
+            network=network,
             weights=weights,
             results=known | results,
             others=list(rows.values()),
             differences=list(gains.values()),
         )
 
-    keep(path, "transfer", merged)
+    keep(path, "transfer-student" if network == "student" else "transfer", merged)
 
 
 def keep(path: str, name: str, merged: Callable[[Record], Record]) -> None:

@@ -69,7 +69,7 @@ def on_other_sets(
         if row.of.role != "run"
     ]
     for path, row, own in zip(asked.run if team.first else (), rows, gains, strict=False):
-        save_transfer(path, row.of.weights, row.results, others, about, own)
+        save_transfer(path, asked.network, row.of.weights, row.results, others, about, own)
         if Run(path).exists:
             write_page(Path(path), say)
     return dict(transfer=found, transfer_differences=gains[0])

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+import shlex
+import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from wessl import plan
 from wessl.commands.budget import seconds
 from wessl.commands.pretrain import Asked
+from wessl.commands.reading import grouped
 from wessl.config import Config, Options
 from wessl.data.cache import PictureCache
 from wessl.data.pictures import Decode, Pictures
@@ -22,7 +25,7 @@ from wessl.pretrain.loop import train
 from wessl.pretrain.onlooker import Onlooker
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.run import Run, describe_encoder
-from wessl.settings import from_dict, override
+from wessl.settings import from_dict, full_name, override
 from wessl.track.report import tracked
 from wessl.verbs import checks, launch, launched, resume
 from wessl.verbs.begin import build_trainer, decode_pictures, say_pictures, say_resumed
@@ -69,7 +72,8 @@ def pretrain(
         return Run(out)
     with launched.joined(options) as (team, device):
         console = Console(quiet or not team.first)
-        return pretrain_with(data, out, options, request, change, console, team, device)
+        named = {full_name(name) for name in changes}
+        return pretrain_with(data, out, options, request, change, console, team, device, named)
 
 
 def pretrain_with(
@@ -81,9 +85,11 @@ def pretrain_with(
     console: Console,
     team: Team = ALONE,
     device: torch.device | None = None,
+    named: Collection[str] = (),
 ) -> Run:
     """What ``pretrain`` and its command share; ``change`` puts the user's settings on a recipe.
 
+    ``named`` are the settings a person gave, by their full names; a study has its reasons for its.
     Nothing is written to ``out`` before it is locked and all that could be wrong was tried. Of a
     team the first process alone decides, writes and speaks.
     """
@@ -95,7 +101,9 @@ def pretrain_with(
 
         def settle() -> tuple[Plan, Decode | None, State | None]:
             nonlocal start
-            start = find_start(data, run, options, request, change, console, where, team, held)
+            start = find_start(
+                data, run, options, request, change, console, where, team, held, named
+            )
             return start.settled
 
         planned, decode, old = team.first_does(settle)
@@ -128,6 +136,8 @@ def pretrain_with(
             probe = make_probe(labelled, describe, team)
             team.first_does(lambda: create(run, header, start, held))
             if team.first:
+                if not resume.is_finished(run):  # else what its last start said still stands
+                    run.log(f"start: {shlex.join(sys.argv)}")
                 console.log_to(run)
             say_pictures(pictures, trainer, console, run)
             if state is not None:
@@ -205,8 +215,9 @@ def command(words: Asked) -> None:
         return
     with launched.joined(options) as (team, device):
         console = Console(quiet=not team.first)
+        named = {flag.lstrip("-").replace("-", "_") for flag, _ in grouped(words.settings)}
         run = pretrain_with(
-            asked.data, asked.out, options, request, words.change, console, team, device
+            asked.data, asked.out, options, request, words.change, console, team, device, named
         )
         if not team.first:
             return

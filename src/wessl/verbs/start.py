@@ -1,7 +1,7 @@
 """What is settled before anything is decoded: a run's state, its config, and how to decode."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,7 @@ def find_start(
     device: torch.device,
     team: Team,
     held: contextlib.ExitStack,
+    named: Collection[str] = (),
 ) -> Start:
     """Tries all that could be wrong, and says what was chosen; the run is locked if it exists."""
     source = open_source(data, directory=options.cache)
@@ -104,7 +105,7 @@ def find_start(
         console.say(describe_team(config, options, team))
     if not resume.is_finished(run):
         budget = seconds(request["budget"])
-        checks.warn(config, source, device, console, team.world, budget)
+        checks.warn(config, source, device, console, team.world, budget, named)
         say_disk(config, options, run.path, console)
     made_for = None if begun is None else begun.normalisation
     return Start(planned, decode, old, state, found, init, made_for, source, probed)
