@@ -142,11 +142,11 @@ def test_codes_that_me_max_alone_holds_are_few(pictures, side, channels):
         assert ("ME-MAX" in chosen.reason) == (share == 2)
 
 
-def test_weights_of_msn_heads_are_mild_on_drawings_alone():
-    assert auto.small("msn-star-ent", facts())[0].loss.gamma == 0.1
-    paper = recipes.recipe("msn-star-ent/vits16").loss.gamma
-    assert auto.small("msn-star-ent", facts(9000, 64, 3))[0].loss.gamma == paper != 0.1
-    assert auto.small("msn-star", facts())[0].loss.gamma != 0.1
+@pytest.mark.parametrize("pictures", [facts(), facts(9000, 64, 3)], ids=["drawings", "photographs"])
+def test_weights_of_msn_heads_are_as_sharp_as_the_papers(pictures):
+    found = auto.small("msn-star-ent", pictures)[0].loss
+    assert found.gamma == recipes.recipe("msn-star-ent/vits16").loss.gamma
+    assert found.me_max_heads == "weighted"
 
 
 @pytest.mark.parametrize("budget", [0, -5, math.nan])

@@ -13,7 +13,7 @@ held-out pictures (``docs/LOG.md``), one seed each:
 - Blur in proportion to the views: k-NN 25.7 instead of 24.3 % on Tiny ImageNet's 64 pixels.
 - MSN*: half as many codes as pictures in a step. On Tiny ImageNet in 30 epochs, 64 instead of 256,
   k-NN 25.7 instead of 18.2 %, where the 256 collapsed to 5.
-- Drawings (digits): linear heads, a milder teacher, no crops; for MSN*'s heads milder weights.
+- Drawings (digits): linear heads, a milder teacher, no crops.
 """
 
 from wessl.auto.choice import Choice, DataFacts

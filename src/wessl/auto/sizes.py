@@ -107,11 +107,6 @@ def _drawings(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, lis
         Choice("optim.lr", 1e-3, "higher ones were no better on digits"),
         Choice("optim.weight_decay_end", 0.1, "a small network needs less"),
     ]
-    if base.loss.target == "none" and base.heads.count > 1:
-        mild = (
-            "milder than the paper's: else the head with the fewest codes, the surest, has it all"
-        )
-        choices.append(Choice("loss.gamma", 0.1, mild))
     if base.loss.mask > 0:
         why = "masks drop patches, which the convolutional encoder does not have"
         choices.append(Choice("loss.mask", 0.0, why, warning=True))
