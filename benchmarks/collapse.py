@@ -18,7 +18,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from wessl import EnsembleHeads, me_max, multiview_loss, sharpen
+from wessl import EnsembleHeads, head_shares, me_max, multiview_loss, sharpen
 from wessl.ensemble.balance import excess_that_wins
 
 CENTRES, SIZE, VIEWS, STUDENT = 200, 64, 6, 0.1
@@ -63,10 +63,9 @@ def train(
         seen = teacher(x[: 2 * n])
         targets = sharpen(seen, sharp)
         logits = student(x) / STUDENT
-        loss = multiview_loss(
-            by_view(logits, VIEWS), by_view(targets, 2), "ent" if m > 1 else "unif"
-        )
-        total = loss + weight * me_max(logits.softmax(-1))
+        lesson = by_view(logits, VIEWS), by_view(targets, 2), "ent" if m > 1 else "unif"
+        held = me_max(logits.softmax(-1), weights=head_shares(*lesson))
+        total = multiview_loss(*lesson) + weight * held
         optimizer.zero_grad()
         total.backward()
         nn.utils.clip_grad_norm_(student.parameters(), 1.0)

@@ -35,11 +35,12 @@ def networks() -> str:
 
 
 def messages() -> str:
-    codes = NETWORKS[0].codes
+    codes, heads = NETWORKS[0].codes, NETWORKS[0].config.heads.count
     rows = [
         ("Sinkhorn (DINO\\*): MAX and SUM of `(m, 1, c)`, 3 iterations", 6, codes, 1.0),
         ("ME-MAX (MSN\\*): SUM of `(m, c)`, forward and backward", 2, codes, 1.0),
         ("ME-MAX: the number of pictures", 1, 4.0, 1.0),
+        ("ME-MAX: each head's share of the loss, `(m,)`", 1, 4.0 * heads, 1.0),
         ("mean of the losses, for the log and the finite check", 1, 12.0, 1.0),
         *((f"gradients of {n.size}/16, DDP", 1, n.gradients, 1.0) for n in NETWORKS),
     ]

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from wessl.ensemble.loss import head_shares
 from wessl.ensemble.targets import me_max, sinkhorn
 from wessl.pretrain import cost
 from wessl.pretrain.model import build_model, teacher_of
@@ -61,9 +62,10 @@ def test_me_max_sends_what_the_plan_counts(model, group):
     heads = model.Network("S").config.heads
     logits = torch.randn(heads.count, 4, heads.codes, requires_grad=True)
     with AllReduces() as sent:
-        me_max(logits.softmax(-1), group=group).backward()
+        shares = head_shares(logits[None], logits[None].softmax(-1), same_views=False, group=group)
+        me_max(logits.softmax(-1), group=group, weights=shares).backward()
     codes = model.Network("S").codes
-    assert sorted(sent.bytes) == [4, codes, codes]
+    assert sorted(sent.bytes) == [4, 4 * heads.count, codes, codes]
 
 
 @pytest.mark.parametrize("size", "SBL")

@@ -14,6 +14,8 @@ from wessl.data.view_config import Views, dino_views
 WEIGHTINGS = (
     "unif", "unif-all", "prob", "prob-te", "prob-max", "prob-max-te", "ent", "ent-st", "kl", "var",
 )  # fmt: skip
+TEACH_ALL_ALIKE = {"unif", "unif-all", "prob-te", "prob-max-te", "var"}
+"""Weightings that do not tell one student's head from another."""
 NOT_IN_NATS = {name for name in WEIGHTINGS if name.startswith(("unif", "prob"))}
 """Whose score is a probability, or nothing."""
 
@@ -103,7 +105,7 @@ class LossConfig:
 
     def weighs_me_max(self, heads: int) -> bool:
         """Whether ME-MAX of some heads counts more than that of others."""
-        uneven = heads > 1 and not self.weighting.startswith("unif")
+        uneven = heads > 1 and self.weighting not in TEACH_ALL_ALIKE
         return self.me_max > 0 and uneven and self.me_max_heads == "weighted"
 
     @property

@@ -98,7 +98,9 @@ def test_me_max_by_weights_is_that_mean_of_the_heads_own():
     p, weights = torch.randn(3, 16, 5).softmax(-1), torch.tensor([0.5, 0.2, 0.3])
     alone = torch.stack([me_max(head[None]) for head in p])
     torch.testing.assert_close(me_max(p, weights=weights), (weights * alone).sum())
-    torch.testing.assert_close(me_max(p, weights=8 * weights), (weights * alone).sum())
+    torch.testing.assert_close(me_max(p, weights=8 * weights.double()), (weights * alone).sum())
+    learnt = weights.clone().requires_grad_()
+    assert not me_max(p, weights=learnt).requires_grad
     prior = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.1])
     alone = torch.stack([me_max(head[None], prior) for head in p])
     torch.testing.assert_close(me_max(p, prior, weights=weights), (weights * alone).sum())
@@ -135,6 +137,8 @@ def test_me_max_with_a_prior_is_the_divergence_from_it():
         (lambda: me_max(torch.ones(1, 4, 8) / 8, torch.ones(7)), r"\(8,\) or \(1, 8\), got \(7,\)"),
         (lambda: me_max(torch.ones(1, 4, 2) / 2, torch.tensor([1.0, 0.0])), "positive for every"),
         (lambda: me_max(torch.ones(3, 4, 2) / 2, weights=torch.ones(2)), r"\(3,\), got \(2,\)"),
+        (lambda: me_max(torch.ones(2, 4, 2) / 2, weights=torch.zeros(2)), "nor all of them 0"),
+        (lambda: me_max(torch.ones(2, 4, 2) / 2, weights=torch.tensor([2.0, -1])), "be negative"),
     ],
 )
 def test_wrong_input_is_named(call, message):

@@ -137,16 +137,18 @@ def test_a_head_that_teaches_more_than_all_others_is_named_with_its_codes():
     assert words in str(found)
     assert "--loss.gamma" in found.remedy
     assert kinds(rows(*[dict(head_shares=[0.5, 0.3, 0.1, 0.1])] * 3)) == []
-    # Of two heads one always has half; that the others have nothing is then no news.
+    # Of two heads one always has half; of more, that the others have nothing is then no news.
     assert kinds(rows(*[dict(head_shares=[0.7, 0.3])] * 3)) == []
     dead = dict(head_shares=[0.97, 0.01, 0.01, 0.01], codes_used=[7, 90, 90, 90])
     assert kinds(rows(*[dead] * 3)) == ["one-head"]
+    close = [dict(head_shares=[a, 0.98 - a, 0.01, 0.01]) for a in (0.53, 0.49) * 3]
+    assert kinds(rows(*close)) == ["dead-heads"]
 
 
 def test_dead_heads_are_named():
     (one,) = examine(rows(*[dict(head_shares=[0.5, 0.01, 0.49])] * 3))
     assert "head 1 has hardly any weight" in str(one)
-    (two,) = examine(rows(*[dict(head_shares=[0.01, 0.98, 0.01])] * 3))
+    (two,) = examine(rows(*[dict(head_shares=[0.01, 0.49, 0.01, 0.49])] * 3))
     assert "heads 0, 2 have hardly any weight" in str(two)
     assert kinds(rows(*[dict(head_shares=[1.0])] * 3)) == []
 

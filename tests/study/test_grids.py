@@ -252,6 +252,7 @@ def test_a_cell_compared_with_a_stranger_is_refused_before_anything_runs():
     [
         ({"loss.me_max": 4.0, "heads.count": 8}, True),
         ({"loss.me_max": 4.0, "heads.count": 8, "loss.weighting": "unif"}, False),
+        ({"loss.me_max": 4.0, "heads.count": 8, "loss.weighting": "var"}, False),
         ({"loss.me_max": 4.0}, False),
         ({"heads.count": 8}, False),
     ],

@@ -597,11 +597,28 @@ def test_a_gamma_in_vain_is_told_before_training(tmp_path, capsys):
     assert words in capsys.readouterr().err
 
 
+def test_a_run_from_before_me_max_was_weighted_goes_on_as_it_was():
+    several = override(Config(), {"loss.me_max": 4.0, "heads.count": 8})
+    old = dict(config=to_dict(several))
+    del old["config"]["loss"]["me_max_heads"]
+    assert resume.config_of(old).loss.me_max_heads == "alike"
+    with pytest.raises(UserError, match="me_max_heads: 'alike' in the run, 'weighted' asked for"):
+        resume.refuse_changes(old, several, "run")
+    resume.refuse_changes(old, override(several, {"loss.me_max_heads": "alike"}), "run")
+
+
+@pytest.mark.parametrize("heads", ["weighted", "alike"])
+def test_how_me_max_is_weighted_is_no_change_where_nothing_is(heads):
+    one = override(Config(), {"loss.me_max": 4.0, "heads.count": 1})
+    old = dict(config=to_dict(override(one, {"loss.me_max_heads": heads})))
+    resume.refuse_changes(old, one, "run")
+
+
 def test_a_gamma_of_the_recipe_s_own_is_not_told_of(tmp_path, capsys):
     asked = QUICK | {"quiet": False, "heads.count": 1}
     run = wessl.pretrain("builtin://digits/test", tmp_path / "run", "msn-star-ent", **asked)
     loss = run.read_config()["config"]["loss"]
-    assert (loss["gamma"], loss["gamma_epochs"]) == (0.1, 0.3)
+    assert (loss["gamma"], loss["gamma_epochs"]) == (0.01, 0.3)
     assert "nothing: " not in capsys.readouterr().err
 
 

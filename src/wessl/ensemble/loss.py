@@ -109,7 +109,8 @@ def head_shares(
     """How much of ``multiview_loss`` is each student head's to learn: ``(m,)``, of sum 1.
 
     The sum of all that is taught to a head, ``w[b, i, j, y] pt[b, i, y]`` over images, teachers,
-    codes and views; with a process ``group`` over all processes.
+    codes and views; with a process ``group`` over all processes. (What a run logs by this name is
+    who teaches, which is the same for ``unif``, ``ent`` and ``ent-st``.)
 
     >>> student_logits = torch.randn(12, 16, 8, 128)
     >>> teacher_probs = torch.randn(2, 16, 8, 128).softmax(-1)

@@ -116,15 +116,23 @@ def me_max(
         uneven_m, whole = (mean_mc * (log_mean - prior.log())).sum(-1), 0.0
     if weights is None:
         return whole + uneven_m.mean()
-    if weights.shape != uneven_m.shape:
-        raise ValueError(f"weights must be ({len(uneven_m)},), got {tuple(weights.shape)}")
-    return whole + (weights.detach() / weights.sum() * uneven_m).sum()
+    weights = _check_weights(weights.detach().to(uneven_m), len(uneven_m))
+    return whole + (weights / weights.sum() * uneven_m).sum()
 
 
 def _check(x_mnc: Tensor, what: str) -> Tensor:
     if x_mnc.dim() != 3 or 0 in x_mnc.shape:
         raise ValueError(f"{what} must be (m, n, c) and not empty, got {tuple(x_mnc.shape)}")
     return at_least_fp32(x_mnc)
+
+
+def _check_weights(weights: Tensor, m: int) -> Tensor:
+    if weights.shape != (m,):
+        raise ValueError(f"weights must be ({m},), got {tuple(weights.shape)}")
+    on_host = weights.device.type == "cpu" and not torch.compiler.is_compiling()
+    if on_host and not bool((weights >= 0).all() & (weights.sum() > 0)):
+        raise ValueError("weights must not be negative, nor all of them 0")
+    return weights
 
 
 def _check_prior(prior: Tensor, mean_mc: Tensor) -> Tensor:

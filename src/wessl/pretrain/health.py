@@ -48,18 +48,17 @@ def uniform(row: Row, best_rank: float) -> bool:
 
 
 def one_head(row: Row, best_rank: float) -> bool:
-    """One head of four or more teaches more than all the others together.
+    """One head of several has more of the loss than all the others together.
 
     Without Sinkhorn, the one that uses the fewest codes is the surest and takes their weight.
     """
     shares = row["head_shares"]
-    return len(shares) >= 4 and max(shares) > 0.5
+    return len(shares) > 2 and max(shares) > 0.5
 
 
 def dead_heads(row: Row, best_rank: float) -> bool:
     shares = row["head_shares"]
-    dead = len(shares) > 1 and min(shares) < 0.1 / len(shares)
-    return dead and not one_head(row, best_rank)
+    return len(shares) > 1 and min(shares) < 0.1 / len(shares)
 
 
 def falling_rank(row: Row, best_rank: float) -> bool:
@@ -107,7 +106,8 @@ RULES: list[Rule] = [
         "one-head",
         one_head,
         _ruler,
-        "a larger --loss.gamma, fewer --heads.codes, or --loss.target sinkhorn",
+        "a larger --loss.gamma, --loss.me-max-heads weighted, fewer --heads.codes, or "
+        "--loss.target sinkhorn",
     ),
     (
         "dead-heads",
@@ -157,4 +157,6 @@ def examine(history: list[Row], patience: int = PATIENCE) -> list[Finding]:
         bad = [row for row, _ in takewhile(breaks(rule), latest_first)]
         if len(bad) >= (1 if kind == "nonfinite" else patience):
             findings.append(Finding(kind, bad[-1]["step"], words(bad[0]), remedy))
+    if "one-head" in (finding.kind for finding in findings):  # that others have little is no news
+        return [finding for finding in findings if finding.kind != "dead-heads"]
     return findings

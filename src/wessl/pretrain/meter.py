@@ -101,7 +101,8 @@ class Meter:
 def head_weights(config: Config, gamma: float, targets_umnc: Tensor) -> tuple[list[float], float]:
     """Each head's mean weight over pictures, and how many heads a picture's weight amounts to.
 
-    For weightings that read the student the teacher stands in for it: the line needs no more.
+    For weightings that read the student the teacher stands in for it: the line needs no more. Who
+    learns, and exactly, ``wessl.head_shares`` tells.
     """
     m = config.heads.count
     scheme = as_scheme(config.loss.weighting)

@@ -4,7 +4,7 @@ import contextlib
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from wessl.config import Config
 from wessl.errors import UserError
@@ -71,6 +71,12 @@ def begun_with(old: State) -> str:
     return f"\nThe run was begun with:\n  {shlex.join([*launcher, *program, *words])}"
 
 
+def config_of(old: State) -> Config:
+    """A run's own; before there was a choice, ME-MAX of all its heads counted alike."""
+    loss = {"me_max_heads": "alike"} | old["config"]["loss"]
+    return cast(Config, from_dict(Config, old["config"] | {"loss": loss}))
+
+
 def refuse_changes(
     old: State,
     new: Config,
@@ -82,8 +88,11 @@ def refuse_changes(
 
     With ``look``, other pictures are told too: who repairs the one should not run into the other.
     """
-    known = from_dict(Config, old["config"])
-    changed = [d for d in differences(to_dict(known), to_dict(new)) if d[0] != "recipe"]
+    known = config_of(old)
+    unread = {"recipe"}
+    if not any(config.loss.weighs_me_max(config.heads.count) for config in (known, new)):
+        unread.add("loss.me_max_heads")
+    changed = [d for d in differences(to_dict(known), to_dict(new)) if d[0] not in unread]
     if changed:
         lines = "\n".join(f"  {name}: {a!r} in the run, {b!r} asked for" for name, a, b in changed)
         if (began := old.get("request", {}).get("budget")) != budget:

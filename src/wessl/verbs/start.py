@@ -141,7 +141,7 @@ def settle(
     if old is None:
         return plan.choose(request, source, device, change)
     if old["request"] == request:
-        planned = Plan(from_dict(Config, old["config"]), [])
+        planned = Plan(resume.config_of(old), [])
     else:
         facts = from_dict(DataFacts, old["facts"]) if old.get("facts") else None
         planned = plan.choose(request, source, device, change, facts)
