@@ -101,6 +101,7 @@ def test_me_max_by_weights_is_that_mean_of_the_heads_own():
     torch.testing.assert_close(me_max(p, weights=8 * weights.double()), (weights * alone).sum())
     learnt = weights.clone().requires_grad_()
     assert not me_max(p, weights=learnt).requires_grad
+    assert me_max(p, weights=weights * math.nan).isnan()  # so that a bad step can be skipped
     prior = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.1])
     alone = torch.stack([me_max(head[None], prior) for head in p])
     torch.testing.assert_close(me_max(p, prior, weights=weights), (weights * alone).sum())

@@ -130,7 +130,7 @@ def _check_weights(weights: Tensor, m: int) -> Tensor:
     if weights.shape != (m,):
         raise ValueError(f"weights must be ({m},), got {tuple(weights.shape)}")
     on_host = weights.device.type == "cpu" and not torch.compiler.is_compiling()
-    if on_host and not bool((weights >= 0).all() & (weights.sum() > 0)):
+    if on_host and bool((weights < 0).any() | (weights == 0).all()):  # NaN is the caller's to see
         raise ValueError("weights must not be negative, nor all of them 0")
     return weights
 
