@@ -576,6 +576,14 @@ def test_what_the_last_start_warned_of_stands_in_health(tmp_path):
     assert "The start warned: 64 codes of many." in text
 
 
+def logged(folder, said):
+    """A run whose log has these words at these times of a day."""
+    path = runs.make_run(folder / "run")
+    log = "".join(f"2026-01-01 {time}  {words}\n" for time, words in said)
+    (path / "train.log").write_text(log)
+    return path
+
+
 @pytest.mark.parametrize(
     ("training", "again", "later"),
     [
@@ -597,10 +605,7 @@ def test_warnings_of_a_start_are_those_after_its_first_line(tmp_path, old, train
         (later, "disk: the run keeps a checkpoint"),
         (later, "warning: that is too little"),
     ]
-    path = runs.make_run(tmp_path / "run")
-    log = "".join(f"2026-01-01 {time}  {words}\n" for time, words in said)
-    (path / "train.log").write_text(log)
-    (story,) = read([path])
+    (story,) = read([logged(tmp_path, said)])
     assert story.warnings == ["64 codes of many", "that is too little"]
 
 
@@ -618,9 +623,7 @@ def test_what_training_warned_of_before_the_last_start_is_not_of_that_start(
         (disk, "disk: the run keeps a checkpoint"),
         (disk, "warning: that is too little"),
     ]
-    path = runs.make_run(tmp_path / "run")
-    log = "".join(f"2026-01-01 {time}  {words}\n" for time, words in said)
-    (path / "train.log").write_text(log)
+    path = logged(tmp_path, said)
     warned = re.findall(r"The start warned: (.*?)\.", report(path).text)
     assert warned == ["64 codes of many", "that is too little"]
 

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wessl.encoder.sizes import GRID
+
 
 class ResidualBlock(nn.Module):
     """Two 3x3 convolutions around a skip; halves the resolution when ``stride`` is 2.
@@ -42,7 +44,9 @@ class ConvNet(nn.Module):
 
     patch_tokens = True
 
-    def __init__(self, widths: Sequence[int] = (24, 48, 96), in_channels: int = 3, grid: int = 4):
+    def __init__(
+        self, widths: Sequence[int] = (24, 48, 96), in_channels: int = 3, grid: int = GRID
+    ):
         super().__init__()
         if len(widths) < 2:
             raise ValueError(f"widths must name a stem and at least one block, got {widths}")

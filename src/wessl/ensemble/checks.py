@@ -17,12 +17,17 @@ def common_dtype(a: Tensor, b: Tensor) -> torch.dtype:
     return torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
 
 
+def can_look(x: Tensor) -> bool:
+    """Whether values can be looked at without waiting for a device, or for a compiler."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def refuse_other_than_probabilities(p: Tensor, words: str) -> None:
     """Logits, probabilities and their logarithms are easily mixed up, and all give some loss.
 
-    A look at one picture tells; on the host alone, as elsewhere it would wait for the device.
+    A look at one picture tells.
     """
-    if p.device.type != "cpu" or torch.compiler.is_compiling():
+    if not can_look(p):
         return
     total = p.sum(-1)
     # NaN passes: a step that has gone wrong is skipped and told of, not refused.

@@ -4,6 +4,7 @@ Both fold the weighted teachers into one target per student head, then take one 
 """
 
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,10 +88,8 @@ def multiview_loss(
     >>> multiview_loss(student_logits, teacher_probs, "ent").shape
     torch.Size([])
     """
-    check_views(student_logits_vmnc, teacher_probs_umnc, same_views)
-    dtype = common_dtype(student_logits_vmnc, teacher_probs_umnc)
-    lessons = Lessons(
-        teacher_probs_umnc.to(dtype), len(student_logits_vmnc), weighting, temperature, same_views
+    lessons = lessons_of(
+        student_logits_vmnc, teacher_probs_umnc, weighting, temperature, same_views
     )
     # Unbound at once: taken one by one, compiled gradients of the views are padded and added up.
     views = student_logits_vmnc.unbind(0)
@@ -109,21 +108,28 @@ def head_shares(
     """How much of ``multiview_loss`` is each student head's to learn: ``(m,)``, of sum 1.
 
     The sum of all that is taught to a head, ``w[b, i, j, y] pt[b, i, y]`` over images, teachers,
-    codes and views; with a process ``group`` over all processes. (What a run logs by this name is
-    who teaches, which is the same for ``unif``, ``ent`` and ``ent-st``.)
+    codes and views; with a process ``group`` over all processes.
 
     >>> student_logits = torch.randn(12, 16, 8, 128)
     >>> teacher_probs = torch.randn(2, 16, 8, 128).softmax(-1)
     >>> head_shares(student_logits, teacher_probs, "ent").shape
     torch.Size([16])
     """
-    check_views(student_logits_vmnc, teacher_probs_umnc, same_views)
-    dtype = common_dtype(student_logits_vmnc, teacher_probs_umnc)
-    views = len(student_logits_vmnc)
-    lessons = Lessons(teacher_probs_umnc.to(dtype), views, weighting, temperature, same_views)
+    lessons = lessons_of(
+        student_logits_vmnc, teacher_probs_umnc, weighting, temperature, same_views
+    )
     taught = [lessons.taught(v, z_mnc) for v, z_mnc in enumerate(student_logits_vmnc)]
     total = all_sum(sum_of(taught), group)
     return total / total.sum()
+
+
+def lessons_of(
+    student_logits_vmnc: Tensor, teacher_probs_umnc: Tensor, *settings: Any
+) -> "Lessons":
+    """Of checked views, in the wider of their types; ``settings`` are the other three of both."""
+    check_views(student_logits_vmnc, teacher_probs_umnc, settings[-1])
+    dtype = common_dtype(student_logits_vmnc, teacher_probs_umnc)
+    return Lessons(teacher_probs_umnc.to(dtype), len(student_logits_vmnc), *settings)
 
 
 class Lessons:
@@ -152,12 +158,10 @@ class Lessons:
 
     def of_view(self, v: int, logits_mnc: Tensor) -> Tensor:
         """The sum over pictures and teacher views of what student view ``v`` gets wrong."""
-        ready = [self.ready_nmc[u] for u in self.teachers_of[v]]
-        dtype = self.ready_nmc[0].dtype
+        ready, z_nmc = self._view(v, logits_mnc)
         if not ready:
-            return torch.zeros((), dtype=dtype, device=logits_mnc.device)
+            return z_nmc.new_zeros(())
         with torch.autocast(logits_mnc.device.type, enabled=False):
-            z_nmc = logits_mnc.to(dtype).transpose(0, 1)
             if is_cross_entropy_of_averages(self.scheme):
                 log_mean_ps = average_student(z_nmc.log_softmax(-1), self.gamma)
                 return -(sum_of(ready) * log_mean_ps).sum()
@@ -165,8 +169,7 @@ class Lessons:
 
     def taught(self, v: int, logits_mnc: Tensor) -> Tensor:
         """``(m,)``: the sum over pictures, codes and teacher views of student view v's targets."""
-        ready = [self.ready_nmc[u] for u in self.teachers_of[v]]
-        z_nmc = logits_mnc.to(self.ready_nmc[0].dtype).transpose(0, 1)
+        ready, z_nmc = self._view(v, logits_mnc)
         if not ready:
             return z_nmc.new_zeros(z_nmc.shape[1])
         with torch.autocast(logits_mnc.device.type, enabled=False):
@@ -175,6 +178,11 @@ class Lessons:
             else:
                 q_njy = fold_with_student(self.scheme, self.gamma, z_nmc, ready)
         return q_njy.sum((0, 2)).expand(z_nmc.shape[1])
+
+    def _view(self, v: int, logits_mnc: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The teachers of student view ``v``, and its logits beside them."""
+        ready = [self.ready_nmc[u] for u in self.teachers_of[v]]
+        return ready, logits_mnc.to(self.ready_nmc[0].dtype).transpose(0, 1)
 
     def mean(self, of_views: list[Tensor]) -> Tensor:
         return sum_of(of_views) / self.terms

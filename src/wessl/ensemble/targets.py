@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from wessl.ensemble.checks import at_least_fp32, positive
+from wessl.ensemble.checks import at_least_fp32, can_look, positive
 from wessl.ensemble.collective import Group, all_logsumexp, all_mean
 
 
@@ -129,8 +129,9 @@ def _check(x_mnc: Tensor, what: str) -> Tensor:
 def _check_weights(weights: Tensor, m: int) -> Tensor:
     if weights.shape != (m,):
         raise ValueError(f"weights must be ({m},), got {tuple(weights.shape)}")
-    on_host = weights.device.type == "cpu" and not torch.compiler.is_compiling()
-    if on_host and bool((weights < 0).any() | (weights == 0).all()):  # NaN is the caller's to see
+    if can_look(weights) and bool(
+        (weights < 0).any() | (weights == 0).all()
+    ):  # NaN is the caller's to see
         raise ValueError("weights must not be negative, nor all of them 0")
     return weights
 

@@ -10,7 +10,7 @@ import itertools
 
 from wessl.config import Config
 from wessl.data.view_config import Crop
-from wessl.encoder.sizes import SIZES
+from wessl.encoder.sizes import GRID, SIZES
 
 PEAK_FLOPS = {  # dense bf16, from the makers' data sheets
     "H200": 989e12,
@@ -29,9 +29,6 @@ BYTES_PER_PARAMETER = 4 + 4 + 8 + 4
 KEPT = {("cuda", "bf16"): 14.7, ("cpu", "fp32"): 17.0, ("cpu", "bf16"): 27.0}
 """Numbers a transformer keeps for backward, by token, channel and block, fitted to measured peaks.
 Kernels keep fewer; a CPU keeps some of bf16's in fp32, and memory of its own beside the tensors."""
-
-READ = 4 * 4
-"""Cells of the grid that a convolutional encoder reads its picture from."""
 
 
 def _shape(config: Config) -> tuple[int, int]:
@@ -138,7 +135,7 @@ def _conv_parameters(config: Config) -> int:
     for i, (a, b) in enumerate(itertools.pairwise(widths)):
         skip = a * b if i or a != b else 0
         total += 9 * a * b + 9 * b * b + 4 * b + skip
-    return total + (READ * dim + 1) * dim
+    return total + (GRID**2 * dim + 1) * dim
 
 
 def batch_bytes(config: Config) -> float:

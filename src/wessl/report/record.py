@@ -13,8 +13,8 @@ from wessl.report.words import count
 ENOUGH = 150
 """Steps over which training must agree with itself before it says that something is wrong."""
 CHECKED = (
-    "collapse onto few codes, uniform predictions, heads without weight, shrinking features and "
-    "NaN gradients"
+    "collapse onto few codes, uniform predictions, heads without weight, one head with most of it, "
+    "shrinking features and NaN gradients"
 )
 
 

@@ -26,6 +26,7 @@ from wessl.evaluate.protocol import HELD_OUT
 from wessl.evaluate.result_store import ResultStore
 from wessl.evaluate.task import Task
 from wessl.pretrain.parallel import Team
+from wessl.report.measured import STUDENT
 from wessl.report.story import short_names
 from wessl.report.words import count
 from wessl.verbs.encoder_in import other_colours
@@ -51,7 +52,7 @@ def enter(
         folder = Path(path) if Path(path).is_dir() else None
         store = FeatureStore(folder, team.group, asked.again)  # before the encoder is read
         encoder = load(path, device, asked.network if own else "teacher")
-        name = names[i] + " (student)" * (own and asked.network == "student")
+        name = names[i] + STUDENT * (own and asked.network == "student")
         for words in say_of(encoder.description, name):
             say(words)
         first = first or encoder

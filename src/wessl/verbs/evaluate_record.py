@@ -11,6 +11,7 @@ import torch
 from wessl.data.cache import PictureCache
 from wessl.errors import Failure
 from wessl.evaluate.suite import Row
+from wessl.report.measured import STUDENT
 from wessl.run import Run
 from wessl.verbs.evaluate_again import MADE
 
@@ -53,7 +54,7 @@ def save(path: str, own: Record, record: Record) -> None:
 
 def _called(path: str, network: str) -> str:
     """A run in its own folder; beside other runs its name may have been a longer one."""
-    return Path(path).absolute().name + " (student)" * (network == "student")
+    return Path(path).absolute().name + STUDENT * (network == "student")
 
 
 def save_transfer(
