@@ -4,7 +4,6 @@ Both fold the weighted teachers into one target per student head, then take one 
 """
 
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -124,12 +123,16 @@ def head_shares(
 
 
 def lessons_of(
-    student_logits_vmnc: Tensor, teacher_probs_umnc: Tensor, *settings: Any
+    student_logits_vmnc: Tensor,
+    teacher_probs_umnc: Tensor,
+    weighting: str | Weighting,
+    temperature: float | Tensor | None,
+    same_views: bool,
 ) -> "Lessons":
-    """Of checked views, in the wider of their types; ``settings`` are the other three of both."""
-    check_views(student_logits_vmnc, teacher_probs_umnc, settings[-1])
-    dtype = common_dtype(student_logits_vmnc, teacher_probs_umnc)
-    return Lessons(teacher_probs_umnc.to(dtype), len(student_logits_vmnc), *settings)
+    """Of checked views, in the wider of their types."""
+    check_views(student_logits_vmnc, teacher_probs_umnc, same_views)
+    teachers = teacher_probs_umnc.to(common_dtype(student_logits_vmnc, teacher_probs_umnc))
+    return Lessons(teachers, len(student_logits_vmnc), weighting, temperature, same_views)
 
 
 class Lessons:
