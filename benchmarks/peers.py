@@ -1,21 +1,17 @@
-"""Our step and views beside those one builds from timm and torchvision, in one run.
+"""What one builds from timm and torchvision: a step for ``speed.py``, and views beside ours.
 
-    python benchmarks/peers.py [--batch 256] [--compile auto] [--seconds 4] [--device cuda]
-                               [--no-steps] [--no-views]
+    python benchmarks/peers.py [--batch 32] [--seconds 4] [--device cuda]
 
 The peer's step is DINO's, in plain PyTorch under bf16 autocast: timm's ViT-S/16, a pass for every
 resolution, a projection head with 65,536 codes of free length, a loss for every pair of views, a
-running centre, AdamW and a moving average. Ours are the same recipe, and the paper's DINO*-ent with
-16 heads. The peer's views are torchvision's transforms, picture by picture, on the device. What is
-not installed is left out, and that is said. GiB: what a step needs beside networks and optimiser.
+running centre, AdamW and a moving average. Its views are torchvision's transforms, picture by
+picture, on the device; this command measures them and ours in turns. GiB: what making them needs.
 """
 
 import argparse
 import copy
 import importlib.util
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+import statistics
 
 import torch
 import torch.nn.functional as F
@@ -23,14 +19,11 @@ from torch import Tensor, nn
 
 from wessl.bench.memory import peak_bytes
 from wessl.bench.pictures import pictures
-from wessl.bench.steps import Subject, batch_shape, build_trainer
-from wessl.bench.turns import in_turns
+from wessl.bench.steps import batch_shape
+from wessl.bench.turns import Work, in_turns
 from wessl.bench.views import views_of
-from wessl.config import Config, Options
-from wessl.recipes import recipe
+from wessl.config import Config
 from wessl.settings import override
-
-Row = tuple[str, Callable[[], Any]]
 
 
 class Head(nn.Module):
@@ -117,21 +110,6 @@ def torchvision_views(pixels: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
     return [torch.stack([chain(p) for p in pixels.permute(0, 3, 1, 2)]) for chain in chains]
 
 
-def steps(n: int, compile: str, device: torch.device) -> list[Row]:
-    rows: list[Row] = []
-    views = None
-    for name in ("dino/vits16", "dino-star-ent/vits16"):
-        config = override(recipe(name), {"optim.batch_size": n, "precision": "bf16"})
-        options = Options(device=str(device), compile=compile)  # type: ignore[arg-type]
-        trainer = build_trainer(Subject(name, config, options), device)
-        views = trainer.prepare(torch.arange(n), pictures(*batch_shape(config), device))
-        rows.append((f"wessl, {name}", partial(trainer.train_step, views)))
-    if views is not None and installed("timm"):
-        peer = partial(TimmDino(device).step, views.student, n)
-        rows.append(("timm's ViT-S/16, DINO in plain PyTorch", peer))
-    return rows
-
-
 def installed(package: str) -> bool:
     found = importlib.util.find_spec(package) is not None
     if not found:
@@ -139,41 +117,32 @@ def installed(package: str) -> bool:
     return found
 
 
-def report(title: str, rows: list[Row], n: int, device: torch.device, seconds: float) -> None:
-    print(f"{title:40}{'ms':>10}{'img/s':>8}{'ratio':>7}{'GiB':>7}")
-    memory = {}
-    for name, work in rows:
-        work(), work()  # compiled, with the optimiser's moments
-        memory[name] = peak_bytes(work, device) / 2**30
-    times = in_turns(dict(rows), device, seconds, most=9)
-    middle = {name: sorted(found)[len(found) // 2] for name, found in times.items()}
-    for name, median in middle.items():
-        print(f"{name:40}{median * 1e3:10.1f}{n / median:8.0f}{median / middle[rows[0][0]]:7.2f}"
-              f"{memory[name]:7.1f}", flush=True)  # fmt: skip
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--compile", default="auto", choices=("auto", "on", "off"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=4.0, help="of measurement")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--steps", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--views", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     device = torch.device(args.device)
     config = override(Config(precision="bf16"), {"optim.batch_size": args.batch})
     batch = pictures(*batch_shape(config), device)
-    if args.steps:
-        rows = steps(args.batch, args.compile, device)
-        report(f"step, batch {args.batch}, 2x224 + 10x96", rows, args.batch, device, args.seconds)
-    if not args.views:
-        return
-    rows = [("wessl", lambda: views_of(batch, config.views))]
+    works: dict[str, Work] = {"wessl": lambda: views_of(batch, config.views)}
     if installed("torchvision"):
         sizes = tuple(crop.size for crop in config.views.crops for _ in range(crop.count))
-        rows.append(("torchvision", lambda: torchvision_views(batch.pixels, sizes)))
-    report(f"views of {args.batch} pictures", rows, args.batch, device, args.seconds)
+        works["torchvision"] = lambda: torchvision_views(batch.pixels, sizes)
+    memory = {}
+    for name, work in works.items():
+        work()  # its kernels compiled
+        memory[name] = peak_bytes(work, device) / 2**30
+    times = in_turns(works, device, args.seconds, most=9)
+    print(f"{f'views of {args.batch} pictures':40}{'ms':>10}{'img/s':>8}{'ratio':>7}{'GiB':>7}")
+    ours = statistics.median(times["wessl"])
+    for name, found in times.items():
+        middle = statistics.median(found)
+        print(f"{name:40}{middle * 1e3:10.1f}{args.batch / middle:8.0f}{middle / ours:7.2f}"
+              f"{memory[name]:7.1f}")  # fmt: skip
 
 
 if __name__ == "__main__":

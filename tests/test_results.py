@@ -73,6 +73,13 @@ def test_a_table_taken_apart_and_joined_is_the_table(name):
             else:
                 assert joint == result
     assert together["seeds"] == whole["seeds"]
+    assert [row["name"] for row in together["rows"]] == [row["name"] for row in whole["rows"]]
+
+
+def test_joined_cells_stand_as_the_study_has_them():
+    whole = json.loads((RESULTS / "where-how-digits.json").read_text())
+    first, last = (whole | dict(rows=rows) for rows in (whole["rows"][:4], whole["rows"][3:]))
+    assert joined(last, first)["rows"] == whole["rows"] == joined(first, last)["rows"]
 
 
 def parted(table, seeds, rows):

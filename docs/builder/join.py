@@ -3,6 +3,8 @@
 import sys
 from typing import Any
 
+from wessl.study.sizes import SIZES
+from wessl.study.studies import STUDIES
 from wessl.study.table import leader, make_result
 
 State = dict[str, Any]
@@ -19,7 +21,7 @@ def joined(old: State, new: State) -> State:
     for name in before.keys() & now.keys():
         if before[name]["key"] != now[name]["key"]:
             sys.exit(f"--join: {name} was trained with other settings")
-    names = [*now, *(name for name in before if name not in now)]
+    names = in_order(new, [*now, *(name for name in before if name not in now)])
     rows = {name: join_rows(before.get(name), now.get(name)) for name in names}
     for row in rows.values():
         for column in new["columns"]:
@@ -28,6 +30,12 @@ def joined(old: State, new: State) -> State:
     every = list(rows.values())
     best = [b | dict(name=leader(b["series"], every, b["chosen_by"])) for b in new["best"]]
     return new | dict(rows=every, seeds=sorted({*old["seeds"], *new["seeds"]}), best=best)
+
+
+def in_order(table: State, names: list[str]) -> list[str]:
+    """As the study has its cells; those whose names tell a number of the data come last."""
+    cells = [cell.name for cell in STUDIES[table["study"]].cells(SIZES[table["size"]])]
+    return sorted(names, key=lambda name: cells.index(name) if name in cells else len(cells))
 
 
 def join_rows(old: State | None, new: State | None) -> State:

@@ -32,6 +32,25 @@ def test_every_part_is_there(tmp_path, to):
     compile(code, "card", "exec")
 
 
+@pytest.mark.parametrize(
+    ("heads", "words"),
+    [
+        (dict(count=1), "1 head of 4,096 codes.\n"),
+        (dict(count=16), "16 heads of 4,096 codes, weighted by `ent`."),
+        (
+            dict(count=16, share="codebook"),
+            "16 heads of 4,096 codes, one codebook for all, weighted by `ent`.",
+        ),
+    ],
+)
+def test_the_heads_are_told(tmp_path, heads, words):
+    run = run_folder(tmp_path / "run")
+    header = run.read_config()
+    header["config"]["heads"] |= heads
+    wessl.Run.create(run.path, header)
+    assert words in (wessl.export(run, "timm", tmp_path / "out") / "README.md").read_text()
+
+
 def test_names_of_others_stay_names(tmp_path):
     name = "a_b*c* <script> [x](y) `z` # |"
     run = run_folder(tmp_path / name)

@@ -13,6 +13,7 @@ from wessl.errors import UserError
 from wessl.report.collect import collect, transferred
 from wessl.report.page import page
 from wessl.report.story import read
+from wessl.report.words import heads_words
 
 EVIL = '<script>alert("1")</script><img src=x onerror=alert(2)>'
 
@@ -44,6 +45,20 @@ class Reader(HTMLParser):
 
 def report(*paths):
     return Reader(page(read(paths)))
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (None, "16 heads of 128 codes each, weighted “ent”"),
+        ("codebook", "16 heads with one codebook of 128 codes in common, weighted “ent”"),
+        ("projection", "16 codebooks of 128 codes over one projection, weighted “ent”"),
+    ],
+)
+def test_what_heads_have_in_common_is_told(share, words):
+    heads = dict(count=16, codes=128, share=share)
+    assert heads_words(heads, dict(weighting="ent")).startswith(words)
+    assert "common" not in heads_words(heads | dict(count=1), {})
 
 
 def test_a_run_is_told_in_words(tmp_path):

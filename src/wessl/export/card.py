@@ -93,6 +93,8 @@ def _training(source: Source) -> str:
     heads, loss, optim = (_part(config, part) for part in ("heads", "loss", "optim"))
     m = heads.get("count", 0)
     weighted = f", weighted by `{_code(loss.get('weighting'))}`" if m != 1 else ""
+    if m != 1 and (share := heads.get("share")):
+        weighted = f", one {_code(share)} for all{weighted}"
     lines = [
         f"Recipe `{_code(config.get('recipe'))}`: {_count(m, 'head')} of "
         f"{_number(heads.get('codes'))} codes{weighted}.",

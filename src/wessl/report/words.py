@@ -135,4 +135,8 @@ def heads_words(heads: State, loss: State) -> str:
         return f"one head of {codes} codes, so no weighting"
     name = str(loss.get("weighting", "?"))
     meaning = f", {WEIGHTINGS[name]}" if name in WEIGHTINGS else ""
-    return f"{m} heads of {codes} codes each, weighted “{name}”{meaning}"
+    shape = {
+        "codebook": f"{m} heads with one codebook of {codes} codes in common",
+        "projection": f"{m} codebooks of {codes} codes over one projection",
+    }.get(str(heads.get("share")), f"{m} heads of {codes} codes each")
+    return f"{shape}, weighted “{name}”{meaning}"
