@@ -2,7 +2,7 @@
 
     python benchmarks/peers.py [--batch 32] [--seconds 4] [--device cuda]
 
-The peer's step is DINO's, in plain PyTorch under bf16 autocast: timm's ViT-S/16, a pass for every
+The peer's step is DINO's, in plain PyTorch under bf16 autocast: timm's ViT, a pass for every
 resolution, a projection head with 65,536 codes of free length, a loss for every pair of views, a
 running centre, AdamW and a moving average. Its views are torchvision's transforms, picture by
 picture, on the device; this command measures them and ours in turns. GiB: what making them needs.
@@ -45,13 +45,14 @@ class Head(nn.Module):
 class TimmDino:
     """Student, teacher, centre and optimiser; ``step`` learns from views ``(views n, 3, h, w)``."""
 
-    def __init__(self, device: torch.device, codes: int = 65_536):
+    def __init__(self, device: torch.device, size: str = "small", codes: int = 65_536):
         import timm
 
         encoder = timm.create_model(
-            "vit_small_patch16_224", num_classes=0, dynamic_img_size=True, drop_path_rate=0.1
+            f"vit_{size}_patch16_224", num_classes=0, dynamic_img_size=True, drop_path_rate=0.1
         )
-        self.student = nn.Sequential(encoder, Head(384, codes)).to(device).train()
+        head = Head(encoder.num_features, codes)
+        self.student = nn.Sequential(encoder, head).to(device).train()
         self.teacher = copy.deepcopy(self.student).requires_grad_(False).eval()
         self.center = torch.zeros(codes, device=device)
         self.optimizer = torch.optim.AdamW(self.student.parameters(), lr=5e-4, fused=True)

@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +25,10 @@ from typing import Any, Literal
 import torch
 
 from peers import TimmDino, installed
+from wessl._version import versions
 from wessl.bench.pictures import pictures
+from wessl.bench.rate import matrix_rate
+from wessl.bench.record import machine
 from wessl.bench.steps import (
     Subject,
     batch_shape,
@@ -76,7 +78,8 @@ class Row:
         if self.way == "plain loop":
             return dict(step=plain_loop(subject, device, views_of(subject, device)))
         if self.way == "timm":
-            views, peer = views_of(subject, device), TimmDino(device)
+            size = {"S": "small", "B": "base"}[self.config.encoder.size]
+            views, peer = views_of(subject, device), TimmDino(device, size)
             if self.compile:
                 peer.compile()
             return dict(step=partial(peer.step, views.student, views.n))
@@ -92,17 +95,25 @@ class Row:
 
 
 SMALL, FEW, LARGE = GROUPS
+DINO, MSN = "dino/vits16", "msn-star-ent/vits16"
+PEER = "timm's ViT, DINO in plain PyTorch"
 ROWS = [
-    Row(SMALL, "timm's ViT, DINO in plain PyTorch, not compiled", "timm", False),
-    Row(SMALL, "timm's ViT, DINO in plain PyTorch", "timm"),
-    Row(SMALL, "DINO: one head of 65,536 codes", recipe="dino/vits16"),
+    Row(SMALL, f"{PEER}, not compiled", "timm", False, recipe=DINO),
+    Row(SMALL, PEER, "timm", recipe=DINO),
+    Row(SMALL, "DINO: one head of 65,536 codes", recipe=DINO),
     Row(SMALL, "16 heads, a loop over heads and views, not compiled", "plain loop", False),
     Row(SMALL, "16 heads, not compiled", compile=False),
     Row(SMALL, "one head", settings={"heads.count": 1}),
+    Row(SMALL, "4 heads", settings={"heads.count": 4}),
     Row(SMALL, "16 heads", views=True),
+    Row(SMALL, "64 heads", settings={"heads.count": 64}),
     Row(SMALL, "16 heads, a fifth of the patches masked", settings={"loss.mask": 0.2}),
-    Row(FEW, "timm's ViT, DINO in plain PyTorch, not compiled", "timm", False),
+    Row(SMALL, "MSN*-ent, 8 heads, nothing masked", recipe=MSN, settings={"loss.mask": 0.0}),
+    Row(SMALL, "MSN*-ent, 8 heads", recipe=MSN),
+    Row(FEW, f"{PEER}, not compiled", "timm", False, recipe=DINO),
+    Row(FEW, PEER, "timm", recipe=DINO),
     Row(FEW, "16 heads", views=True),
+    Row(LARGE, PEER, "timm", recipe=DINO),
     Row(LARGE, "one head", settings={"heads.count": 1}),
     Row(LARGE, "16 heads"),
 ]
@@ -181,19 +192,12 @@ class Process:
             milliseconds=middle,
             rounds=times["step"],
             with_views=statistics.median(times["views"]) if "views" in times else None,
+            rounds_with_views=times.get("views"),
             images=1e3 * n / middle,
             share=n * flops_per_image(row.config) / (middle / 1e3) / rate,
             gib=self.facts["gib"],
             ready=self.facts["ready"],
         )
-
-
-def matrix_rate(device: torch.device) -> float:
-    """Operations a second of a large product in bf16."""
-    side = 8192 if device.type == "cuda" else 512
-    a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
-    product: Callable[[], object] = partial(torch.mm, a, b)
-    return 2 * side**3 / (min(turn(product, device) for _ in range(20)) / 1e3)
 
 
 def print_table(found: list[dict[str, Any]]) -> None:
@@ -221,9 +225,10 @@ def main() -> None:
         serve(ROWS[asked.row], device)
         return
     rows = [r for r in ROWS if any(word in f"{r.group}, {r.name}" for word in asked.only)]
+    packages = ["torch", "timm"]
     if not installed("timm"):
-        rows = [r for r in rows if r.way != "timm"]
-    rate = matrix_rate(device)
+        rows, packages = [r for r in rows if r.way != "timm"], ["torch"]
+    rate = matrix_rate(device, torch.bfloat16)
     print(f"{rate / 1e12:.0f} TFLOP/s in products of large matrices", flush=True)
     with ThreadPoolExecutor(asked.at_once) as threads:
         processes = list(threads.map(Process, rows))
@@ -233,7 +238,8 @@ def main() -> None:
             process.take_turn()
         found = [process.result(rate) for process in processes]
         if asked.json:  # a run that is cut short leaves what it has
-            record = dict(torch=torch.__version__, rate=rate, rows=found)
+            about = dict(machine=machine(device), versions=versions(*packages))
+            record = about | dict(rate=rate, steps_a_turn=STEPS, rows=found)
             Path(asked.json).write_text(json.dumps(record, indent=1))
         print(f"round {done} of {asked.rounds}, {time.time() - begun:.0f} s", flush=True)
     for group in GROUPS:

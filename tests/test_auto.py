@@ -4,7 +4,7 @@ import json
 import math
 import re
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 import pytest
 from hypothesis import given
@@ -167,33 +167,37 @@ def test_the_originals_are_not_resized(family):
         auto.small(family, facts())
 
 
-@pytest.mark.parametrize("side", [8, 64, 224])
-def test_few_pictures_are_learnt_by_heads_with_one_codebook(side):
-    config, choices = auto.small("auto", facts(10_000, side, 1 if side == 8 else 3))
-    assert config.heads.share == "codebook"
-    (choice,) = [c for c in choices if c.setting == "heads.share"]
-    assert ("digits" if side == 8 else "photographs") in choice.reason
-    assert "dino-star-ent" in choice.reason
+def shared(name, given_facts, **own):
+    """What heads have in common, and the reason that is told."""
+    change = partial(override, changes={f"{group}.{k}": v for k, (group, v) in own.items()})
+    config, choices = auto.small(name, given_facts, change=change)
+    reasons = [c.reason for c in choices if c.setting == "heads.share"]
+    return config.heads.share, *reasons
 
 
-def test_the_papers_ensemble_has_nothing_in_common_and_many_pictures_need_not():
-    for name, given_facts in [("dino-star-ent", facts()), ("auto", facts(50_000, 64, 3))]:
-        config, choices = auto.small(name, given_facts)
-        assert config.heads.share is None
-        assert "heads.share" not in {c.setting for c in choices}
+def test_few_drawings_are_learnt_by_heads_with_one_codebook():
+    share, reason = shared("auto", facts())
+    assert share == "codebook"
+    assert "digits" in reason
+    assert "dino-star-ent" in reason
 
 
-@pytest.mark.parametrize("own", [{"heads.count": 1}, {"loss.weighting": "prob"}])
-def test_one_head_and_other_weights_have_codebooks_of_their_own(own):
-    def change(config):
-        return override(config, own)
+def test_elsewhere_every_head_has_a_codebook_of_its_own():
+    assert shared("dino-star-ent", facts()) == (None,)
+    assert shared("auto", facts(50_000)) == (None,)
+    assert shared("auto", facts(10_000, 64, 3)) == (None,)
 
-    assert change(auto.small("auto", facts(), change=change)[0]).heads.share is None
+
+@pytest.mark.parametrize("own", [dict(count=("heads", 1)), dict(weighting=("loss", "prob"))])
+def test_that_one_head_or_other_weights_have_codebooks_of_their_own_is_said(own):
+    share, reason = shared("auto", facts(), **own)
+    assert share is None
+    assert "ent" in reason
 
 
 def test_a_thousand_small_drawings_on_a_cpu():
     config, choices = auto.small("auto", facts())
-    assert config.recipe == "auto"
+    assert config.recipe == "dino-star-ent/auto"
     assert (config.encoder.kind, config.encoder.widths) == ("conv", (24, 48, 96))
     assert [(c.size, c.count, c.flip) for c in config.views.crops] == [(16, 2, 0.0)]
     assert (config.short_side, config.channels, config.precision) == (8, 1, "fp32")

@@ -58,7 +58,7 @@ class HeadsConfig:
     codes: int = 4096
     """Number of codes c of each codebook."""
     share: Literal["projection", "codebook"] | None = None
-    """The part all heads have in common: none by default, the paper's best."""
+    """The part all heads have in common; None, the paper's best: each has its own."""
     batch_norm: bool = False
     """Batch norm after each hidden layer (original MSN)."""
     code_length: Literal["one", "free", "fixed"] = "one"

@@ -71,7 +71,7 @@ def test_permuted_copies_of_one_head_are_alike_everywhere_once_aligned():
     torch.testing.assert_close(found.agreement_n, torch.ones(400))
     torch.testing.assert_close(found.information.adjusted_mm, torch.ones(4, 4, dtype=torch.float64))
     assert "nearly copies" in found.summary
-    assert "mean different things" in found.summary
+    assert "gather different pictures" in found.summary
 
 
 def test_alignment_finds_the_very_permutation():

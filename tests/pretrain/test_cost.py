@@ -154,6 +154,9 @@ def test_the_batch_that_fits_does():
 def test_known_gpus_have_a_rate():
     assert cost.peak_flops("NVIDIA H200") == 989e12
     assert cost.peak_flops("Some other card") is None
+    assert cost.peak_flops("NVIDIA T400 4GB") is None
+    assert cost.peak_flops("Tesla T4") == 65e12
+    assert cost.peak_flops("NVIDIA A10G") < cost.peak_flops("NVIDIA A10")
 
 
 def test_what_a_batch_holds_is_counted():

@@ -44,6 +44,7 @@ BAD = {
     "one-head": dict(head_shares=[0.7, 0.1, 0.1, 0.1], codes_used=[7, 90, 90, 90]),
     "dead-heads": dict(head_shares=[0.01, 0.99]),
     "rank": dict(rank=1.2),
+    "waiting": dict(data_wait=0.06),
 }
 
 
@@ -143,6 +144,13 @@ def test_a_head_that_teaches_more_than_all_others_is_named_with_its_codes():
     assert kinds(rows(*[dead] * 3)) == ["one-head"]
     close = [dict(head_shares=[a, 0.98 - a, 0.01, 0.01]) for a in (0.53, 0.49) * 3]
     assert kinds(rows(*close)) == ["dead-heads"]
+
+
+def test_waiting_is_told_with_its_share_of_the_time_and_little_of_it_is_not():
+    (finding,) = examine(rows(*[dict(data_wait=0.43)] * 3))
+    assert finding.words == "43% of the time goes into waiting for pictures"
+    assert "--workers" in finding.remedy
+    assert examine(rows(*[dict(data_wait=0.04)] * 3)) == []
 
 
 def test_dead_heads_are_named():

@@ -35,6 +35,12 @@ def test_the_loss_falls(digits, name):
     assert sum(losses[-10:]) < 0.9 * sum(losses[:10])
 
 
+def test_many_heads_learn_too(digits):
+    sizes = {"batch_size": 32, "lr": 1e-2, "warmup_epochs": 0.1, "codes": 16, "heads.count": 64}
+    losses = advance(build_trainer(digits, tiny_config(views=drawing_views(8), **sizes)), 30)
+    assert sum(losses[-10:]) < 0.9 * sum(losses[:10])
+
+
 def test_a_run_is_a_function_of_its_config_alone(pictures):
     some, others = (build_trainer(pictures, tiny_config(**RECIPES["msn"])) for _ in range(2))
     torch.manual_seed(1)

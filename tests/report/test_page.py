@@ -537,6 +537,14 @@ def test_the_newest_evaluation_leads(tmp_path):
         assert "too good" not in text
 
 
+def test_test_pictures_of_their_own_lead_before_newer_held_out_ones(tmp_path):
+    sets = sets_of(own=0, labelled=0)  # the second is where the labelled pictures are
+    path = runs.make_run(tmp_path / "run", results=sets)
+    for order in (("own", "labelled"), ("labelled", "own")):
+        text = in_order(path, *order)
+        assert "1-shot accuracy on the test pictures of own is 60.0 %, against" in text
+
+
 def test_numbers_that_know_test_pictures_come_last_and_are_marked_wherever_they_stand(tmp_path):
     path = runs.make_run(tmp_path / "run", results=sets_of(honest=0, same=500))
     text = in_order(path, "honest", "same")

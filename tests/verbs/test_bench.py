@@ -114,6 +114,9 @@ def test_a_measurement_compared_with_itself_has_no_change(measured):
 def test_what_got_more_than_five_percent_worse_is_marked(measured):
     _, old = measured
     new = copy.deepcopy(old)
+    old = copy.deepcopy(old)
+    for row in old["rows"]:
+        row["rounds"] = [row["seconds"]] * 3
     slow, bearable, quick, large = new["rows"][:4]
     slow["seconds"] *= 1.06
     bearable["seconds"] *= 1.04
@@ -126,6 +129,17 @@ def test_what_got_more_than_five_percent_worse_is_marked(measured):
     ]
     ratios = {(c.subject, c.way): c.ratio for c in compare(old, new) if c.what == "time"}
     assert ratios[quick["subject"], quick["way"]] == pytest.approx(0.5)
+
+
+def test_a_time_within_the_rounds_of_then_is_not_marked(measured):
+    _, old = measured
+    old = copy.deepcopy(old)
+    old["rows"][0]["rounds"] = [r * old["rows"][0]["seconds"] for r in (0.9, 1.0, 1.3)]
+    for times, marked in ((1.2, False), (1.4, True)):
+        new = copy.deepcopy(old)
+        new["rows"][0]["seconds"] *= times
+        change = compare(old, new)[0]
+        assert (change.worse, change.what) == (marked, "time")
 
 
 def test_other_sizes_are_not_compared_and_another_machine_is_named(measured):

@@ -202,6 +202,7 @@ def test_every_choice_is_saved_with_its_reason_and_what_was_said_is_logged(tmp_p
     run = wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK)
     choices = {choice["setting"]: choice for choice in run.read_config()["choices"]}
     assert choices["heads.codes"]["value"] == 128
+    assert choices["heads.share"]["value"] == "codebook"
     assert all(choice["reason"] for choice in choices.values())
     assert "no more than the 128 targets" in (run.path / "train.log").read_text()
     assert choices["decode"]["value"] == "once"
@@ -369,8 +370,15 @@ def test_the_command_trains_resumes_and_exits_with_two_for_a_mistake(tmp_path):
     code, out, _ = command(*words)
     assert code == 0, out
     assert "encoder.safetensors" in out
+    assert re.search(r"^found:   k-NN accuracy ", out, re.MULTILINE)
     config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert (config["optim"]["epochs"], config["optim"]["warmup_epochs"]) == (1, 0.1)
+    assert config["heads"]["share"] == "codebook"
+    code, _, complaint = command(*words, "--heads.share", "nothing")
+    assert code == 2
+    assert "--heads.share must be projection, codebook or None, not 'nothing'" in complaint
+    code, _, complaint = command(*words, "--heads.share", "None")
+    assert "heads.share: 'codebook' in the run, None asked for" in complaint
     code, _, complaint = command(*words, "--heads.codes", 64)
     assert code == 2
     assert "heads.codes: 128 in the run, 64 asked for" in complaint

@@ -167,7 +167,7 @@ class Diversity:
         if self.score < 0.1:
             verdict = "The heads are nearly copies of one another"
         alike, unaligned = 1 - self.score, 1 - self.score_before
-        numbered = "codes of the same number mean different things"
+        numbered = "codes of the same number gather different pictures"
         if unaligned > 0.8 * alike:
             numbered = "the heads number their codes alike"
         return (

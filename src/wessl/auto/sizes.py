@@ -28,7 +28,7 @@ def small(
 ) -> tuple[Config, list[Choice]]:
     """A starred family sized to the pictures, the device and the time.
 
-    ``auto`` is dino-star-ent, for few pictures with one codebook for all heads. Starts from the
+    ``auto`` is dino-star-ent, for few drawings with one codebook for all heads. Starts from the
     family's ``vits16``; every setting that may differ from it is in the list. The user's own
     ``epochs`` take the schedules along; ``change`` puts all of the user's settings on a config, so
     that what depends on them follows. They are not in what is returned.
@@ -51,15 +51,14 @@ def small(
     base = FAMILIES[family]("vits16")
     batch = _batch_asked_for(base, change) or _batch(facts)
     views, chosen = (_drawings if facts.grey_drawings else _photographs)(base, facts, batch)
-    best = "the paper's best method, dino-star-ent, sized to the pictures; --recipe chooses another"
+    if name == "auto" and facts.grey_drawings and facts.pictures < FEW:
+        chosen.append(_share(change(base)))
+    why = "the paper's best method; --recipe chooses another" if name == "auto" else "as asked for"
     choices = [
-        Choice("recipe", "auto", best)
-        if name == "auto"
-        else Choice("recipe", f"{family}/auto", "as asked for"),
+        Choice("recipe", f"{family}/auto", why),
         Choice("channels", facts.channels, _channels(facts)),
         Choice("precision", *_precision(facts)),
         *chosen,
-        *(_common_codebook(change(base), facts) if name == "auto" else ()),
     ]
     sized = replace(_apply(base, choices), views=views)
     asked = None if epochs is None else Choice("optim.epochs", epochs, "as asked for")
@@ -199,12 +198,12 @@ def _count(base: Config) -> Choice:
     return Choice("heads.count", count, "the ensemble; the paper's" if count > 1 else "no ensemble")
 
 
-def _common_codebook(config: Config, facts: DataFacts) -> list[Choice]:
-    if facts.pictures >= FEW or config.heads.count == 1 or config.loss.weighting != "ent":
-        return []
-    gain = "2 points 1-shot on digits" if facts.grey_drawings else "1 point on small photographs"
-    why = f"heads with one codebook suit few pictures: +{gain}; dino-star-ent has none in common"
-    return [Choice("heads.share", "codebook", why)]
+def _share(config: Config) -> Choice:
+    """For few drawings; on photographs it is not settled yet."""
+    if config.heads.count > 1 and config.loss.weighting == "ent":
+        why = "sixteen heads with one codebook: +2 points 1-shot on digits; dino-star-ent has none"
+        return Choice("heads.share", "codebook", why)
+    return Choice("heads.share", None, "one codebook for all gained with several heads and `ent`")
 
 
 def _codes(base: Config, batch: int, wanted: int) -> Choice:

@@ -15,7 +15,8 @@ from wessl.errors import UserError
 
 FORMAT = 1
 SLOWER = 1.05
-"""Times of a number from which it is marked: quiet machines repeat themselves to a few percent."""
+"""Times of a number from which it is marked: quiet machines repeat themselves to a few percent. A
+time must also be beyond all rounds of then, for other machines do not."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,12 @@ class Change:
     way: str
     what: str
     ratio: float
+    scatter: float = 1.0
+    """The slowest round of then over the median of then."""
 
     @property
     def worse(self) -> bool:
-        return self.ratio > SLOWER
+        return self.ratio > max(SLOWER, self.scatter)
 
 
 def describe(rows: list[Measured], device: torch.device, quick: bool) -> dict[str, Any]:
@@ -94,9 +97,11 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
     for key, row in by_key(new).items():
         if key not in before:
             continue
-        of_item = [r["seconds"] / r["items"] for r in (row, before[key])]
-        changes.append(Change(*key, "time", of_item[0] / of_item[1]))
-        then, now = (r["facts"].get("bytes") for r in (before[key], row))
+        was = before[key]
+        of_item = [r["seconds"] / r["items"] for r in (row, was)]
+        scatter = max(was.get("rounds", ()), default=was["seconds"]) / was["seconds"]
+        changes.append(Change(*key, "time", of_item[0] / of_item[1], scatter))
+        then, now = (r["facts"].get("bytes") for r in (was, row))
         if then and now:
             changes.append(Change(*key, "memory", now / then))
     return changes

@@ -12,6 +12,7 @@ import torch
 from wessl.bench.baseline import Baseline
 from wessl.bench.memory import peak_bytes
 from wessl.bench.pictures import pictures
+from wessl.bench.rate import matrix_rate
 from wessl.bench.turns import Measured, Work, in_turns
 from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
 from wessl.data.view_config import dino_views, drawing_views
@@ -116,13 +117,17 @@ def measure_steps(
 def row(
     subject: Subject, way: str, times: list[float], memory: int, device: torch.device
 ) -> Measured:
-    """With the share of the chip's rate, where that is known."""
-    batch = subject.config.optim.batch_size
+    """With the share of the chip's rate: the data sheet's, or else that of its large products."""
+    config, batch = subject.config, subject.config.optim.batch_size
     measured = Measured("step", subject.name, way, times, batch, {"bytes": memory})
+    done = flops_per_image(config) * batch / measured.seconds
     rate = peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     if rate is not None:
-        done = flops_per_image(subject.config) * batch
-        measured.facts["mfu"] = done / measured.seconds / rate
+        measured.facts["mfu"] = done / rate
+    else:
+        half = config.precision == "bf16" or way.endswith("bf16")
+        dtype = torch.bfloat16 if half else torch.float32
+        measured.facts["of_products"] = done / matrix_rate(device, dtype)
     return measured
 
 

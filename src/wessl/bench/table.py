@@ -35,6 +35,8 @@ def cells(row: Measured, last: Measured) -> list[str]:
         more.append(f"{facts['bytes'] / 2**20:,.0f} MiB")
     if "mfu" in facts:
         more.append(f"MFU {facts['mfu']:.0%}")
+    if "of_products" in facts:
+        more.append(f"{facts['of_products']:.0%} of its matrix rate")
     if "excess" in facts:
         more.append(f"loss {facts['excess']:.0e} too high")
     return [
@@ -49,7 +51,7 @@ def compared_lines(changes: list[Change]) -> Iterator[RenderableType]:
     """The same subjects, each number as now over then: below 1 is better."""
     for (section, subject), group in groupby(changes, lambda c: (c.section, c.subject)):
         yield Text(f"{section}: {subject}", style="bold")
-        grid = Table.grid()
+        grid = Table.grid(padding=(0, 1))
         for width in (18, 10, 8, 10):
             grid.add_column(min_width=width, no_wrap=True)
         for change in group:

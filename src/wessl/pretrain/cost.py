@@ -7,16 +7,25 @@ products.
 """
 
 import itertools
+import re
 
 from wessl.config import Config
 from wessl.data.view_config import Crop
 from wessl.encoder.sizes import GRID, SIZES
 
-PEAK_FLOPS = {  # dense bf16, from the makers' data sheets
+PEAK_FLOPS = {  # dense bf16 (fp16 where there is none), from the makers' data sheets
+    "B200": 2250e12,
+    "GH200": 989e12,
     "H200": 989e12,
     "H100": 989e12,
     "A100": 312e12,
+    "A40": 150e12,
+    "A10": 125e12,
+    "A10G": 70e12,
     "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "RTX 5090": 209e12,
     "RTX 4090": 165e12,
     "RTX 3090": 71e12,
     "V100": 125e12,
@@ -169,5 +178,10 @@ def batch_that_fits(config: Config, memory: float, device: str = "cuda") -> int:
 
 
 def peak_flops(device_name: str) -> float | None:
-    """The data sheet's rate of a known GPU."""
-    return next((rate for name, rate in PEAK_FLOPS.items() if name in device_name), None)
+    """The data sheet's rate of a known GPU.
+
+    >>> peak_flops("NVIDIA L40S"), peak_flops("Tesla V100-SXM2-16GB"), peak_flops("NVIDIA T400")
+    (362000000000000.0, 125000000000000.0, None)
+    """
+    named = (rate for name, rate in PEAK_FLOPS.items() if re.search(rf"\b{name}\b", device_name))
+    return next(named, None)

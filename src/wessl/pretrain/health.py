@@ -15,6 +15,9 @@ PATIENCE = 3
 MOST_STEPS = 50
 """From one row of metrics to the next, unless the user wants them further apart."""
 
+MOST_WAIT = 0.05
+"""Share of the time that pictures may be waited for."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -73,6 +76,11 @@ def nonfinite(row: Row, best_rank: float) -> bool:
     return row["skipped_steps"] > 0
 
 
+def waiting(row: Row, best_rank: float) -> bool:
+    """Pictures come too slowly; rows of a probe's own do not tell."""
+    return row.get("data_wait", 0.0) > MOST_WAIT
+
+
 def _ruler(row: Row) -> str:
     share, head = max((share, j) for j, share in enumerate(row["head_shares"]))
     used = f"{row['codes_used'][head]} of {row['codes']} codes in use"
@@ -126,6 +134,13 @@ RULES: list[Rule] = [
         nonfinite,
         lambda row: f"{row['skipped_steps']} steps had NaN or infinite gradients and were skipped",
         "a lower --optim.lr, --optim.clip 1, or --precision fp32",
+    ),
+    (
+        "waiting",
+        waiting,
+        lambda row: f"{row['data_wait']:.0%} of the time goes into waiting for pictures",
+        "--decode once with a --cache on a quick disk, more --workers, --jpeg gpu, or smaller "
+        "pictures by wessl pack --short-side",
     ),
 ]
 

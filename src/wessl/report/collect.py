@@ -7,14 +7,14 @@ from typing import Any
 from wessl.report.columns import Columns
 from wessl.report.measured import STUDENT, Measured, Row
 from wessl.report.repeats import groups
-from wessl.report.story import State, Story, known, listed, part
+from wessl.report.story import State, Story, held_out, known, listed, part
 
 
 def collect(stories: Sequence[Story]) -> list[Measured]:
     """Evaluations grouped by their pictures: only such numbers may stand in one table.
 
-    Those come first that knew no test pictures, of these the ones of most runs, and of equals the
-    first run's newest.
+    Those come first that knew no test pictures, of these the ones of most runs, of equals those
+    with test pictures of their own, and then the first run's newest.
     """
     alike: dict[str, list[tuple[int, State]]] = {}
     for i, story in enumerate(stories):
@@ -22,10 +22,12 @@ def collect(stories: Sequence[Story]) -> list[Measured]:
             places = [part(result, side) for side in ("train", "test")]
             key = repr([place.get("digest") or place.get("location") for place in places])
             alike.setdefault(key, []).append((i, result))
-    order = sorted(
-        alike.values(), key=lambda found: (known(found[0][1]) > 0, -len({i for i, _ in found}))
-    )
-    return [_measured(results, stories) for results in order]
+
+    def order(found: list[tuple[int, State]]) -> tuple[bool, int, bool]:
+        first = found[0][1]
+        return known(first) > 0, -len({i for i, _ in found}), held_out(first)
+
+    return [_measured(results, stories) for results in sorted(alike.values(), key=order)]
 
 
 def _measured(results: Sequence[tuple[int, State]], stories: Sequence[Story]) -> Measured:

@@ -183,7 +183,8 @@ def _by_the_second(log: str) -> list[str]:
 
 
 def _results(run: Run) -> tuple[list[State], list[str]]:
-    """The newest evaluation first, but those that knew test pictures last; others by name."""
+    """The newest evaluation on test pictures of their own first, then those on some held out of the
+    labelled ones, last those that knew test pictures; others by name."""
     results, unreadable = [], []
     for path in sorted(run.results.glob("*.json")):
         try:
@@ -192,9 +193,9 @@ def _results(run: Run) -> tuple[list[State], list[str]]:
             unreadable.append(f"{path.name}: {error}")
             continue
         if isinstance(value, dict):
-            order = (
-                (known(value) > 0, -written) if value.get("kind") == "evaluation" else (False, 0.0)
-            )
+            order = (False, False, 0.0)
+            if value.get("kind") == "evaluation":
+                order = (known(value) > 0, held_out(value), -written)
             results.append((order, value))
     return [value for _, value in sorted(results, key=lambda pair: pair[0])], unreadable
 
@@ -202,6 +203,12 @@ def _results(run: Run) -> tuple[list[State], list[str]]:
 def known(evaluation: State) -> float:
     """How many of its test pictures were among its labelled ones: too good is what it found."""
     return finite(part(evaluation, "test").get("in_train")) or 0.0
+
+
+def held_out(evaluation: State) -> bool:
+    """Whether it was tested on some of its labelled pictures, which training may have seen."""
+    train, test = (part(evaluation, side).get("location") for side in ("train", "test"))
+    return train is not None and train == test
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:

@@ -24,6 +24,8 @@ from wessl.pretrain.console import Console
 from wessl.pretrain.loop import train
 from wessl.pretrain.onlooker import Onlooker
 from wessl.pretrain.parallel import ALONE, Team
+from wessl.report.finding import finding_words
+from wessl.report.story import read
 from wessl.run import Run, describe_encoder
 from wessl.settings import from_dict, full_name, override
 from wessl.track.report import tracked
@@ -221,6 +223,7 @@ def command(words: Asked) -> None:
         )
         if not team.first:
             return
+    print(f"found:   {finding_words(read([run.path]))}")
     print(f"encoder: {run.path / 'encoder.safetensors'}")
     print(f"report:  {run.path / 'report.html'}")
     print(f"next:    wessl evaluate {run.path} --train LABELLED --test LABELLED")

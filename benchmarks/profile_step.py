@@ -1,0 +1,100 @@
+"""What the device does in a training step, by torch's profiler, and whether the host ever waits.
+
+    python benchmarks/profile_step.py [--batch 256] [--heads 16] [--size S] [--steps 4]
+
+Compiled, bf16, 2x224 + 10x96; the views are made beforehand. Milliseconds a step of each kind of
+kernel, their number, and the time in which none ran; then every call in which the host waited for
+the device between the first step and the last, of which there should be none.
+"""
+
+import argparse
+import re
+import sys
+from collections import Counter, defaultdict
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from wessl.bench.pictures import pictures
+from wessl.bench.steps import Subject, batch_shape, build_trainer
+from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
+from wessl.pretrain.loop import wait_for
+
+KINDS = {
+    "clipping, AdamW, moving average": r"multi_tensor_apply",
+    "attention": r"^(forward|backward)_kernel",
+    "norms and GELU": r"^_(forward|backward)_kernel",
+    "matrix products": r"gemm|nvjet|cutlass|xmma|cublas|splitK",
+    "copies": r"^(Memcpy|Memset)|copy_kernel|CatArray",
+    "compiled by torch": r"^triton_",
+}
+"""By the first name that fits; the rest are PyTorch's own small ones."""
+WAITS = re.compile(r"cuda(Stream|Device|Event)Synchronize|^cudaMemcpy$|cuStreamSynchronize")
+
+
+def kind_of(kernel: str) -> str:
+    return next((kind for kind, name in KINDS.items() if re.search(name, kernel)), "others")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--heads", type=int, default=16)
+    parser.add_argument("--size", default="S")
+    parser.add_argument("--steps", type=int, default=4)
+    asked = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("this measures a GPU, and there is none; on a CPU see `wessl bench`")
+    device = torch.device("cuda")
+    config = Config(
+        encoder=EncoderConfig(size=asked.size),
+        heads=HeadsConfig(count=asked.heads, codes=1024),
+        optim=OptimConfig(batch_size=asked.batch),
+        precision="bf16",
+    )
+    trainer = build_trainer(Subject("step", config, Options(device="cuda")), device)
+    batch = pictures(*batch_shape(config), device)
+    views = trainer.prepare(torch.arange(len(batch)), batch)
+    for _ in range(5):
+        trainer.train_step(views)
+    wait_for(device)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+        for _ in range(asked.steps):
+            trainer.train_step(views)
+        last = torch.cuda.Event()
+        last.record()
+        while not last.query():  # a wait of our own that is no call to wait
+            pass
+    tell(list(found.events()), asked.steps)
+
+
+def tell(events: list, steps: int) -> None:
+    kernels = [e for e in events if e.device_type == DeviceType.CUDA]
+    took: dict[str, float] = defaultdict(float)
+    for kernel in kernels:
+        took[kind_of(kernel.name)] += kernel.time_range.elapsed_us() / 1e3 / steps
+    counts = Counter(kind_of(kernel.name) for kernel in kernels)
+    first = min(kernel.time_range.start for kernel in kernels)
+    whole = (max(kernel.time_range.end for kernel in kernels) - first) / 1e3 / steps
+    print(f"{'':34}{'ms a step':>11}{'share':>8}{'kernels':>9}")
+    for kind, time in sorted(took.items(), key=lambda item: -item[1]):
+        print(f"{kind:34}{time:11.2f}{time / whole:8.1%}{counts[kind] / steps:9.0f}")
+    busy = sum(took.values())
+    print(f"{'none runs':34}{whole - busy:11.2f}{1 - busy / whole:8.1%}")
+    print(f"{'in all, with the profiler':34}{whole:11.2f}{'':8}{len(kernels) / steps:9.0f}")
+    waits = Counter(e.name for e in events if WAITS.search(e.name))
+    print(f"the host waited: {dict(waits) or 'never'}")
+    longest = sorted(kernels, key=lambda e: -e.time_range.elapsed_us())
+    rest = Counter()
+    for kernel in longest:
+        if kind_of(kernel.name) == "others":
+            rest[kernel.name[:90]] += kernel.time_range.elapsed_us() / 1e3 / steps
+    for name, time in rest.most_common(6):
+        print(f"  others: {time:6.2f} ms  {name}")
+
+
+if __name__ == "__main__":
+    main()
