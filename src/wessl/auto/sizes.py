@@ -200,10 +200,10 @@ def _count(base: Config) -> Choice:
 
 def _share(config: Config) -> Choice:
     """For few drawings; on photographs it is not settled yet."""
-    if config.heads.count > 1 and config.loss.weighting == "ent":
+    if config.heads.count > 1 and config.loss.weighting in ("ent", "unif"):
         why = "sixteen heads with one codebook: +2 points 1-shot on digits; dino-star-ent has none"
         return Choice("heads.share", "codebook", why)
-    return Choice("heads.share", None, "one codebook for all gained with several heads and `ent`")
+    return Choice("heads.share", None, "one codebook gained with several heads, `ent` and `unif`")
 
 
 def _codes(base: Config, batch: int, wanted: int) -> Choice:
