@@ -23,8 +23,8 @@ _ALL = (
         f"{SHORT}, 16 heads, 3 seeds",
         SEEDS,
         notes=(
-            "`projection` is many projections over one codebook (`heads.share codebook`), `codebook` "
-            "many codebooks over one projection (`heads.share projection`).",
+            "`projection` is many projections over one codebook (`heads.share codebook`), "
+            "`codebook` many codebooks over one projection (`heads.share projection`).",
             "`prob, codebook` is not in the paper.",
             "The paper's 2-shot number of `ent-st`, 39.2, lies below its 1-shot number: probably a "
             "misprint.",
