@@ -10,7 +10,13 @@ from wessl.report.record import ENOUGH
 from wessl.report.story import read
 from wessl.run import Run
 
-BAD = dict(codes_used=[1, 1, 1, 1], head_shares=[0.97, 0.01, 0.01, 0.01], rank=1.2, skipped_steps=3)
+BAD = dict(
+    codes_used=[1, 1, 1, 1],
+    head_shares=[0.97, 0.01, 0.01, 0.01],
+    rank=1.2,
+    skipped_steps=3,
+    data_wait=0.4,
+)
 
 
 def found(kind):
@@ -29,7 +35,8 @@ def test_a_finding_stands_until_the_log_says_it_is_over(kind, tmp_path):
     spoken = speak([found(kind)], set(), run, said.append)
     (story,) = read([path])
     assert [(one.kind, one.over) for one in story.findings] == [(kind, False)]
-    assert f"Something is wrong: {found(kind)}" in page([story])
+    assert str(found(kind)) in page([story])
+    assert (f"Something is wrong: {found(kind)}" in page([story])) == (kind != "waiting")
 
     speak([], spoken, run, said.append)
     (story,) = read([path])

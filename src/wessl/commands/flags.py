@@ -112,13 +112,14 @@ def in_words(kind: Any) -> str:
     """
     >>> in_words(int | Literal["auto"]), in_words(Literal["timm", "hf", "onnx"])
     ('a whole number or auto', 'timm, hf or onnx')
-    >>> in_words(float | None)
-    'a number or None'
+    >>> in_words(Literal["projection", "codebook"] | None), in_words(float | None)
+    ('projection, codebook or None', 'a number')
     """
     named = {int: "a whole number", float: "a number"}
     said: list[str] = []
     for one in alternatives(kind):
         is_literal = typing.get_origin(one) is Literal
         said += map(str, typing.get_args(one)) if is_literal else [named.get(one, "words")]
-    said += ["None"] * may_be_none(kind)
+    if is_literal and may_be_none(kind):  # whoever wants a number does not think of None
+        said.append("None")
     return " or ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)

@@ -14,7 +14,7 @@ ENOUGH = 150
 """Steps over which training must agree with itself before it says that something is wrong."""
 CHECKED = (
     "collapse onto few codes, uniform predictions, heads without weight, one head with most of it, "
-    "shrinking features and NaN gradients"
+    "shrinking features, NaN gradients and pictures that come too slowly"
 )
 
 

@@ -32,6 +32,7 @@ KINDS = {
     "dead-heads": re.compile(r"heads? [\d, ]+ (has|have) hardly any weight"),
     "rank": re.compile(r"representations shrink: "),
     "nonfinite": re.compile(r"\d+ steps had NaN"),
+    "waiting": re.compile(r"\d+% of the time goes into waiting"),
 }
 """How the log words each kind of finding; the line that ends one names only its kind."""
 
@@ -91,7 +92,8 @@ class Story:
 
     @property
     def troubles(self) -> list[Finding]:
-        return [finding for finding in self.findings if not finding.over]
+        """What spoils the encoder; a run that waits only takes longer."""
+        return [found for found in self.findings if not found.over and found.kind != "waiting"]
 
     def of_kind(self, kind: str) -> list[State]:
         return [result for result in self.results if result.get("kind") == kind]
