@@ -102,6 +102,13 @@ def test_ways_that_did_different_amounts_are_compared_by_the_item():
     assert change.ratio == 1
 
 
+def test_a_step_tells_its_share_of_what_the_device_can_do(measured):
+    _, found = measured
+    for row in rows_of(found, "step"):
+        known = row["facts"].get("mfu") or row["facts"]["of_products"]
+        assert 0 < known < 1.5, row  # rounding and noise; a small step reaches little
+
+
 def test_a_measurement_compared_with_itself_has_no_change(measured):
     path, found = measured
     changes = compare(read(path), found)

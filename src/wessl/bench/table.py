@@ -36,7 +36,7 @@ def cells(row: Measured, last: Measured) -> list[str]:
     if "mfu" in facts:
         more.append(f"MFU {facts['mfu']:.0%}")
     if "of_products" in facts:
-        more.append(f"{facts['of_products']:.0%} of its matrix rate")
+        more.append(f"rate {facts['of_products']:.0%}")
     if "excess" in facts:
         more.append(f"loss {facts['excess']:.0e} too high")
     return [

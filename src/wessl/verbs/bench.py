@@ -37,6 +37,7 @@ def bench(
     where = find_device(device)
     say = say or (lambda words: console.print(f"measuring {words} ..."))
     console.print("Medians of rounds in turns; ratios to the straightforward way")
+    console.print("MFU: share of the data sheet's rate; rate: of large matrix products' here")
     rows: list[Measured] = []
     found: dict[str, Any] = {}
     for part in measure_all(where, quick, has_bf16(where), say):
