@@ -1,24 +1,23 @@
-"""What the device does in a training step, by torch's profiler, and whether the host ever waits.
+"""What the device does in a step of ``speed.py``, and whether the host ever waits for it.
 
-    python benchmarks/profile_step.py [--batch 256] [--heads 16] [--size S] [--steps 4]
+    python benchmarks/profile_step.py [--row "ViT-S/16, batch 256, 16 heads"] [--steps 4]
 
-Compiled, bf16, 2x224 + 10x96; the views are made beforehand. Milliseconds a step of each kind of
-kernel, their number, and the time in which none ran; then every call in which the host waited for
-the device between the first step and the last, of which there should be none.
+By torch's profiler: milliseconds a step of each kind of kernel, their number, and the time in which
+none ran; then every call in which the host waited for the device between the first step and the
+last, of which there should be none.
 """
 
 import argparse
 import re
 import sys
 from collections import Counter, defaultdict
+from typing import Any
 
 import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from wessl.bench.pictures import pictures
-from wessl.bench.steps import Subject, batch_shape, build_trainer
-from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
+from speed import ROWS
 from wessl.pretrain.loop import wait_for
 
 KINDS = {
@@ -41,29 +40,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--heads", type=int, default=16)
-    parser.add_argument("--size", default="S")
+    parser.add_argument("--row", default="ViT-S/16, batch 256, 16 heads")
     parser.add_argument("--steps", type=int, default=4)
     asked = parser.parse_args()
+    rows = {f"{row.group}, {row.name}": row for row in ROWS}
+    if asked.row not in rows:
+        sys.exit("\n  ".join([f"--row {asked.row!r} is unknown; speed.py has", *rows]))
     if not torch.cuda.is_available():
         sys.exit("this measures a GPU, and there is none; on a CPU see `wessl bench`")
     device = torch.device("cuda")
-    config = Config(
-        encoder=EncoderConfig(size=asked.size),
-        heads=HeadsConfig(count=asked.heads, codes=1024),
-        optim=OptimConfig(batch_size=asked.batch),
-        precision="bf16",
-    )
-    trainer = build_trainer(Subject("step", config, Options(device="cuda")), device)
-    batch = pictures(*batch_shape(config), device)
-    views = trainer.prepare(torch.arange(len(batch)), batch)
+    step = rows[asked.row].build(device)["step"]
     for _ in range(5):
-        trainer.train_step(views)
+        step()
     wait_for(device)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
         for _ in range(asked.steps):
-            trainer.train_step(views)
+            step()
         last = torch.cuda.Event()
         last.record()
         while not last.query():  # a wait of our own that is no call to wait
@@ -71,7 +63,7 @@ def main() -> None:
     tell(list(found.events()), asked.steps)
 
 
-def tell(events: list, steps: int) -> None:
+def tell(events: list[Any], steps: int) -> None:
     kernels = [e for e in events if e.device_type == DeviceType.CUDA]
     took: dict[str, float] = defaultdict(float)
     for kernel in kernels:
@@ -87,13 +79,6 @@ def tell(events: list, steps: int) -> None:
     print(f"{'in all, with the profiler':34}{whole:11.2f}{'':8}{len(kernels) / steps:9.0f}")
     waits = Counter(e.name for e in events if WAITS.search(e.name))
     print(f"the host waited: {dict(waits) or 'never'}")
-    longest = sorted(kernels, key=lambda e: -e.time_range.elapsed_us())
-    rest = Counter()
-    for kernel in longest:
-        if kind_of(kernel.name) == "others":
-            rest[kernel.name[:90]] += kernel.time_range.elapsed_us() / 1e3 / steps
-    for name, time in rest.most_common(6):
-        print(f"  others: {time:6.2f} ms  {name}")
 
 
 if __name__ == "__main__":

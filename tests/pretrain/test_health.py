@@ -29,6 +29,7 @@ def row(step: int, **changes):
         head_shares=[0.4, 0.6],
         rank=20.0,
         skipped_steps=0,
+        data_wait=0.0,
     )
     return healthy | changes
 

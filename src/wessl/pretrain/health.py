@@ -77,8 +77,8 @@ def nonfinite(row: Row, best_rank: float) -> bool:
 
 
 def waiting(row: Row, best_rank: float) -> bool:
-    """Pictures come too slowly; rows of a probe's own do not tell."""
-    return row.get("data_wait", 0.0) > MOST_WAIT
+    """Pictures come more slowly than they are learnt from."""
+    return row["data_wait"] > MOST_WAIT
 
 
 def _ruler(row: Row) -> str:
