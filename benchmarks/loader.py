@@ -1,14 +1,15 @@
 """How many pictures a second come out of a folder of JPEGs and out of shards, by number of workers.
 
-    python benchmarks/loader.py [--count 4000] [--workers 1 2 4 8] [--short-side 256] [--jpeg gpu]
+    python benchmarks/loader.py [--count 4000] [--workers 1 2 4 8] [--short-side 256] \\
+        [--sizes 48] [--jpeg gpu]
 
-For 500 x 375 JPEGs made on the spot: decoding into a cache, streaming from the folder, streaming
-from shards of the same files and from shards packed at the short side; then what limits: a worker's
-own rate times the workers, and the rate at which worker processes hand over pictures that cost
-nothing to decode. A cache's seconds are told apart: until the first picture (the processes start),
-from there to the last, and how much longer the disk needs, for which nobody waits. With --jpeg gpu
-the GPU decodes too, in a second table, with as many threads that read as there were workers. Only
-figures of a machine with nothing else to do count.
+For 500 x 375 JPEGs made on the spot, or of --sizes widths from there on: decoding into a cache,
+streaming from the folder, streaming from shards of the same files and from shards packed at the
+short side; then what limits: a worker's own rate times the workers, and the rate at which worker
+processes hand over pictures that cost nothing to decode. A cache's seconds are told apart: until
+the first picture (the processes start), from there to the last, and how much longer the disk needs,
+for which nobody waits. With --jpeg gpu the GPU decodes too, in a second table, with as many threads
+that read as there were workers. Only figures of a machine with nothing else to do count.
 """
 
 import argparse
@@ -132,15 +133,16 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--short-side", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--sizes", type=int, default=1, help="different sizes of pictures")
     parser.add_argument("--jpeg", choices=["cpu", "gpu"], default="cpu")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     cores, side = len(os.sched_getaffinity(0)), asked.short_side
-    print(f"{asked.count} JPEGs of 500x375, short side {side}, {cores} cores, img/s")
+    print(f"{asked.count} JPEGs of {asked.sizes} sizes, short side {side}, {cores} cores, img/s")
     with TemporaryDirectory(prefix="wessl-loader-") as name:
         home = Path(name)
         os.environ["WESSL_CACHE"] = str(home / "cache")
-        write_jpegs(home / "jpegs", asked.count, 375, 500)
+        write_jpegs(home / "jpegs", asked.count, 375, 500, asked.sizes)
         folder = open_source(home / "jpegs")
         same = open_source(wessl.pack(home / "jpegs", home / "same", None).path)
         small = open_source(wessl.pack(home / "jpegs", home / "small", side).path)

@@ -1,11 +1,12 @@
-"""What one builds from timm and torchvision: a step for ``speed.py``, and views beside ours.
+"""What one builds from timm, lightly and torchvision: steps for ``speed.py``, views beside ours.
 
     python benchmarks/peers.py [--batch 32] [--seconds 4] [--device cuda]
 
-The peer's step is DINO's, in plain PyTorch under bf16 autocast: timm's ViT, a pass for every
-resolution, a projection head with 65,536 codes of free length, a loss for every pair of views, a
-running centre, AdamW and a moving average. Its views are torchvision's transforms, picture by
-picture, on the device; this command measures them and ours in turns. GiB: what making them needs.
+The steps are DINO's with 65,536 codes under bf16 autocast, around timm's ViT. ``TimmDino`` is plain
+PyTorch: a pass for every resolution, a loss for every pair of views, a running centre, AdamW and a
+moving average. ``LightlyDino`` takes head, loss and moving average from lightly and a pass for
+every view, as its examples do. Views are torchvision's transforms, picture by picture, on the
+device; this command measures them and ours in turns. GiB: what making them needs.
 """
 
 import argparse
@@ -42,15 +43,19 @@ class Head(nn.Module):
         return self.codes(F.normalize(self.mlp(x), dim=-1))
 
 
+def timm_vit(size: str) -> nn.Module:
+    import timm
+
+    return timm.create_model(
+        f"vit_{size}_patch16_224", num_classes=0, dynamic_img_size=True, drop_path_rate=0.1
+    )
+
+
 class TimmDino:
     """Student, teacher, centre and optimiser; ``step`` learns from views ``(views n, 3, h, w)``."""
 
     def __init__(self, device: torch.device, size: str = "small", codes: int = 65_536):
-        import timm
-
-        encoder = timm.create_model(
-            f"vit_{size}_patch16_224", num_classes=0, dynamic_img_size=True, drop_path_rate=0.1
-        )
+        encoder = timm_vit(size)
         head = Head(encoder.num_features, codes)
         self.student = nn.Sequential(encoder, head).to(device).train()
         self.teacher = copy.deepcopy(self.student).requires_grad_(False).eval()
@@ -85,6 +90,43 @@ class TimmDino:
             self.center.lerp_(taught.mean(0), 0.1)
             for old, new in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
                 old.lerp_(new, 0.004)
+        return loss.detach()
+
+
+class LightlyDino:
+    """The same of lightly's parts."""
+
+    def __init__(self, device: torch.device, size: str = "small", codes: int = 65_536):
+        from lightly.loss import DINOLoss
+        from lightly.models.modules import DINOProjectionHead
+        from lightly.models.utils import update_momentum
+
+        encoder = timm_vit(size)
+        # Two heads, because one with weight norm cannot be copied.
+        heads = [DINOProjectionHead(encoder.num_features, output_dim=codes) for _ in range(2)]
+        self.student = nn.Sequential(encoder, heads[0]).to(device).train()
+        self.teacher = nn.Sequential(copy.deepcopy(encoder), heads[1]).to(device)
+        self.teacher.requires_grad_(False)
+        self.loss = DINOLoss(codes).to(device)
+        self.optimizer = torch.optim.AdamW(self.student.parameters(), lr=5e-4, fused=True)
+        self.update_momentum = update_momentum
+        self.type = device.type
+
+    def compile(self) -> None:
+        for encoder in (self.student[0], self.teacher[0]):
+            encoder.compile()
+
+    def step(self, views: list[Tensor], n: int) -> Tensor:
+        with torch.autocast(self.type, torch.bfloat16):
+            with torch.no_grad():
+                taught = [self.teacher(view) for view in views[0].split(n)]
+            learnt = [self.student(view) for same in views for view in same.split(n)]
+            loss = self.loss(taught, learnt)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.student.parameters(), 3.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.update_momentum(self.student, self.teacher, m=0.996)
         return loss.detach()
 
 

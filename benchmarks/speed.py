@@ -3,10 +3,11 @@
     python benchmarks/speed.py [--only WORD ...] [--rounds 10] [--at-once 4] [--json FILE]
 
 On a GPU, 2x224 + 10x96 in bf16, random pictures on the device. Each row has a process of its own,
-as a training has; `--at-once` of them build and compile at a time. When all are ready they take
-turns: a step that does not count, four that do, then its memory is given back. The share is that of
-the rate at which the device multiplies large matrices, measured first. timm's rows are left out
-where timm is not installed. First steps are told too, but rows share the cores while they compile:
+as a training has; `--at-once` of them build and compile at a time. When all of a size and batch are
+ready they take turns: a step that does not count, four that do, then its memory is given back (not
+that of CUDA graphs, which all of a size must find room for). The share is that of the rate at which
+the device multiplies large matrices, measured first. A peer's rows are left out where its packages
+are not installed. First steps are told too, but rows share the cores while they compile:
 `first_step.py` measures one alone.
 """
 
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +26,7 @@ from typing import Any, Literal
 
 import torch
 
-from peers import TimmDino, installed
+from peers import LightlyDino, TimmDino, installed
 from wessl._version import versions
 from wessl.bench.pictures import pictures
 from wessl.bench.rate import matrix_rate
@@ -47,6 +49,10 @@ from wessl.settings import override
 STEPS = 4
 """That are timed in a turn."""
 
+PEERS = {"timm": TimmDino, "lightly": LightlyDino}
+NEEDED = {"timm": ["timm"], "lightly": ["timm", "lightly"]}
+"""By a peer's row."""
+
 GROUPS: dict[str, dict[str, Any]] = {
     "ViT-S/16, batch 256": {"optim.batch_size": 256},
     "ViT-S/16, batch 64": {"optim.batch_size": 64},
@@ -58,7 +64,7 @@ GROUPS: dict[str, dict[str, Any]] = {
 class Row:
     group: str
     name: str
-    way: Literal["wessl", "plain loop", "timm"] = "wessl"
+    way: Literal["wessl", "plain loop", "timm", "lightly"] = "wessl"
     compile: bool = True
     views: bool = False
     """Measured a second time with views made every step."""
@@ -77,9 +83,9 @@ class Row:
         subject = Subject(self.name, self.config, options)
         if self.way == "plain loop":
             return dict(step=plain_loop(subject, device, views_of(subject, device)))
-        if self.way == "timm":
+        if self.way in PEERS:
             size = {"S": "small", "B": "base"}[self.config.encoder.size]
-            views, peer = views_of(subject, device), TimmDino(device, size)
+            views, peer = views_of(subject, device), PEERS[self.way](device, size)
             if self.compile:
                 peer.compile()
             return dict(step=partial(peer.step, views.student, views.n))
@@ -96,8 +102,10 @@ class Row:
 
 SMALL, FEW, LARGE = GROUPS
 DINO, MSN = "dino/vits16", "msn-star-ent/vits16"
-PEER = "timm's ViT, DINO in plain PyTorch"
+PEER, LIGHTLY = "timm's ViT, DINO in plain PyTorch", "timm's ViT, DINO of lightly's parts"
 ROWS = [
+    Row(SMALL, f"{LIGHTLY}, not compiled", "lightly", False, recipe=DINO),
+    Row(SMALL, LIGHTLY, "lightly", recipe=DINO),
     Row(SMALL, f"{PEER}, not compiled", "timm", False, recipe=DINO),
     Row(SMALL, PEER, "timm", recipe=DINO),
     Row(SMALL, "DINO: one head of 65,536 codes", recipe=DINO),
@@ -110,11 +118,13 @@ ROWS = [
     Row(SMALL, "16 heads, a fifth of the patches masked", settings={"loss.mask": 0.2}),
     Row(SMALL, "MSN*-ent, 8 heads, nothing masked", recipe=MSN, settings={"loss.mask": 0.0}),
     Row(SMALL, "MSN*-ent, 8 heads", recipe=MSN),
+    Row(FEW, f"{LIGHTLY}, not compiled", "lightly", False, recipe=DINO),
     Row(FEW, f"{PEER}, not compiled", "timm", False, recipe=DINO),
     Row(FEW, PEER, "timm", recipe=DINO),
     Row(FEW, "16 heads", views=True),
     Row(LARGE, PEER, "timm", recipe=DINO),
     Row(LARGE, "one head", settings={"heads.count": 1}),
+    Row(LARGE, "4 heads", settings={"heads.count": 4}),
     Row(LARGE, "16 heads"),
 ]
 
@@ -155,6 +165,19 @@ def answer(found: dict[str, float], device: torch.device) -> None:
     print(json.dumps(found), flush=True)
 
 
+class Ended(Exception):
+    """A row's process did, before its time."""
+
+
+def start(row: Row) -> "Process | None":
+    """A row that cannot be built is left out, so that the others are measured."""
+    try:
+        return Process(row)
+    except Ended as error:
+        print(f"left out: {error}", flush=True)
+        return None
+
+
 class Process:
     """The other end of ``serve``."""
 
@@ -172,7 +195,7 @@ class Process:
         assert self.child.stdout is not None
         line = self.child.stdout.readline()
         if not line:
-            sys.exit(f"{self.row.group}, {self.row.name}: ended with {self.child.wait()}")
+            raise Ended(f"{self.row.group}, {self.row.name}: ended with {self.child.wait()}")
         return json.loads(line)
 
     def take_turn(self) -> None:
@@ -180,6 +203,9 @@ class Process:
         self.child.stdin.write("turn\n")
         self.child.stdin.flush()
         self.rounds.append(self.hear())
+
+    def end(self) -> None:
+        self.child.communicate()
 
     def result(self, rate: float) -> dict[str, Any]:
         """All there is to tell after the rounds so far."""
@@ -225,26 +251,39 @@ def main() -> None:
         serve(ROWS[asked.row], device)
         return
     rows = [r for r in ROWS if any(word in f"{r.group}, {r.name}" for word in asked.only)]
-    packages = ["torch", "timm"]
-    if not installed("timm"):
-        rows, packages = [r for r in rows if r.way != "timm"], ["torch"]
+    packages = [name for name in ("timm", "lightly") if installed(name)]
+    rows = [r for r in rows if all(name in packages for name in NEEDED.get(r.way, []))]
     rate = matrix_rate(device, torch.bfloat16)
     print(f"{rate / 1e12:.0f} TFLOP/s in products of large matrices", flush=True)
-    with ThreadPoolExecutor(asked.at_once) as threads:
-        processes = list(threads.map(Process, rows))
-    begun = time.time()
-    for done in range(1, asked.rounds + 1):
-        for process in processes:
-            process.take_turn()
-        found = [process.result(rate) for process in processes]
-        if asked.json:  # a run that is cut short leaves what it has
-            about = dict(machine=machine(device), versions=versions(*packages))
-            record = about | dict(rate=rate, steps_a_turn=STEPS, rows=found)
-            Path(asked.json).write_text(json.dumps(record, indent=1))
-        print(f"round {done} of {asked.rounds}, {time.time() - begun:.0f} s", flush=True)
+    about = dict(machine=machine(device), versions=versions("torch", *packages))
+    found: list[dict[str, Any]] = []
+    for group in GROUPS:
+        of_group: list[dict[str, Any]] = []
+        for of_group in measured([r for r in rows if r.group == group], rate, asked):
+            if asked.json:  # a run that is cut short leaves what it has
+                record = about | dict(rate=rate, steps_a_turn=STEPS, rows=found + of_group)
+                Path(asked.json).write_text(json.dumps(record, indent=1))
+        found += of_group
     for group in GROUPS:
         if of_group := [row for row in found if row["group"] == group]:
             print_table(of_group)
+
+
+def measured(
+    rows: list[Row], rate: float, asked: argparse.Namespace
+) -> Iterator[list[dict[str, Any]]]:
+    """All there is to tell of these rows, after every round."""
+    if not rows:
+        return
+    with ThreadPoolExecutor(asked.at_once) as threads:
+        processes = [built for built in threads.map(start, rows) if built is not None]
+    for done in range(1, asked.rounds + 1):
+        for process in processes:
+            process.take_turn()
+        print(f"round {done} of {asked.rounds}", flush=True)
+        yield [process.result(rate) for process in processes]
+    for process in processes:
+        process.end()
 
 
 if __name__ == "__main__":

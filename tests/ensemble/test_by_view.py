@@ -7,7 +7,7 @@ from wessl import ViT, multiview_loss
 from wessl.bench.memory import peak_bytes
 from wessl.config import LossConfig
 from wessl.ensemble import by_view
-from wessl.ensemble.by_view import multiview_loss_by_view, too_large
+from wessl.ensemble.by_view import multiview_loss_by_view, views_at_once
 from wessl.ensemble.heads import EnsembleHeads
 from wessl.ensemble.weighting import SCHEMES
 from wessl.pretrain.model import Model
@@ -25,21 +25,33 @@ def at_once(heads, x, targets, weighting, same_views):
 
 
 @pytest.mark.parametrize("same_views", [True, False])
+@pytest.mark.parametrize("few", [1, 2, 5])
 @pytest.mark.parametrize("share", [None, "projection", "codebook"])
 @pytest.mark.parametrize("weighting", SCHEMES)
-def test_loss_and_gradients_are_those_of_all_views_at_once(weighting, share, same_views):
+def test_loss_and_gradients_are_those_of_all_views_at_once(weighting, share, few, same_views):
     m, n, c, views = 3, 4, 7, 5
     heads = random_heads(m, c, share=share, weight_norm=True)
     x = torch.randn(views * n, 6, dtype=torch.float64, requires_grad=True)
     targets = torch.randn(2, m, n, c, dtype=torch.float64).softmax(-1)
     expected = at_once(heads, x, targets, weighting, same_views)
-    found = multiview_loss_by_view(heads, x, 0.1, targets, weighting, 0.4, same_views)
+    found = multiview_loss_by_view(heads, x, 0.1, targets, weighting, 0.4, same_views, few)
     torch.testing.assert_close(found, expected)
     leaves = [x, *heads.parameters()]
     ours = torch.autograd.grad(found, leaves, allow_unused=True)
     theirs = torch.autograd.grad(expected, leaves, allow_unused=True)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_batch_norm_sees_all_views_together():
+    heads = random_heads(3, 7, batch_norm=True)
+    x = torch.randn(5 * 4, 6, dtype=torch.float64, requires_grad=True)
+    targets = torch.randn(2, 3, 4, 7, dtype=torch.float64).softmax(-1)
+    expected = at_once(heads, x, targets, "ent", True)
+    found = multiview_loss_by_view(heads, x, 0.1, targets, "ent", 0.4)
+    torch.testing.assert_close(found, expected)
+    ours, theirs = torch.autograd.grad(found, x), torch.autograd.grad(expected, x)
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_it_holds_the_logits_of_a_view_or_two():
@@ -57,8 +69,8 @@ def test_it_holds_the_logits_of_a_view_or_two():
 
 
 def test_only_large_codebooks_go_view_by_view():
-    assert not too_large(EnsembleHeads(6, 16, 8, num_codes=1024), 12 * 256)
-    assert too_large(EnsembleHeads(6, 1, 8, num_codes=65_536), 12 * 256)
+    assert views_at_once(EnsembleHeads(6, 16, 8, num_codes=1024), 256) >= 12
+    assert views_at_once(EnsembleHeads(6, 1, 8, num_codes=65_536), 256) < 12
 
 
 def test_a_training_step_goes_view_by_view_where_the_logits_are_large(monkeypatch):

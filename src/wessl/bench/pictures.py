@@ -23,11 +23,18 @@ def pictures(count: int, height: int, width: int, channels: int, device: torch.d
     return Batch(pixels, *(torch.full((count,), side, device=device) for side in (height, width)))
 
 
-def write_jpegs(folder: Path, count: int, height: int, width: int) -> None:
-    """A folder of that many files; a few different pictures, again and again."""
-    few = pictures(min(count, 16), height, width, 3, torch.device("cpu")).pixels.numpy()
+def write_jpegs(folder: Path, count: int, height: int, width: int, sizes: int = 1) -> None:
+    """A folder of that many files; a few different pictures, again and again.
+
+    Of several ``sizes`` the first is the one given, each further one two pixels wider.
+    """
+    few = max(16, sizes)
+    wide = pictures(min(count, few), height, width + 2 * (sizes - 1), 3, torch.device("cpu"))
     folder.mkdir(parents=True)
-    files = [_jpeg(picture) for picture in few]
+    files = [
+        _jpeg(picture[:, : width + 2 * (i % sizes)])
+        for i, picture in enumerate(wide.pixels.numpy())
+    ]
     for number in range(count):
         (folder / f"{number:05d}.jpg").write_bytes(files[number % len(files)])
 

@@ -1,20 +1,20 @@
-"""The loss of training for codebooks so large that the logits of all views do not fit."""
+"""The loss of training a few views at a time, where what all need would take much memory."""
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from wessl.ensemble.heads import EnsembleHeads
-from wessl.ensemble.loss import Lessons
+from wessl.ensemble.loss import Lessons, sum_of
 from wessl.ensemble.weighting import Weighting
 
 AT_ONCE = 2**29
-"""Bytes of logits up to which all views are held at once."""
+"""Bytes of logits that are held at once, or those of one view."""
 
 
-def too_large(heads: EnsembleHeads, count: int) -> bool:
-    """Whether the logits of ``count`` representations should be held view by view."""
-    return 4 * heads.num_heads * heads.num_codes * count > AT_ONCE
+def views_at_once(heads: EnsembleHeads, n: int) -> int:
+    """Of ``n`` pictures each."""
+    return max(1, AT_ONCE // (4 * heads.num_heads * heads.num_codes * n))
 
 
 def multiview_loss_by_view(
@@ -25,25 +25,31 @@ def multiview_loss_by_view(
     weighting: str | Weighting = "ent",
     temperature: float | Tensor | None = None,
     same_views: bool = True,
+    at_once: int = 1,
 ) -> Tensor:
     """``multiview_loss`` of ``heads(representations) / student_temperature``, views first.
 
-    Backward computes a view's logits again, so that only one view's exist at any time: with V views
-    a V-th of the memory, for one product with the codes more.
+    Backward computes heads and logits again, ``at_once`` views at a time, so that only theirs exist
+    at any time. Batch norm wants all views together: with it, only the logits are computed again.
     """
     n = teacher_probs_umnc.shape[2]
-    embeddings, codes = heads.embed(representations), heads.codes()
-    views = embeddings.unflatten(1, (-1, n)).unbind(1)
-    dtype = torch.promote_types(embeddings.dtype, teacher_probs_umnc.dtype)
-    teachers = teacher_probs_umnc.to(dtype)
-    lessons = Lessons(teachers, len(views), weighting, temperature, same_views)
+    codes = heads.codes()
+    teachers = teacher_probs_umnc.to(torch.promote_types(codes.dtype, teacher_probs_umnc.dtype))
+    lessons = Lessons(teachers, len(representations) // n, weighting, temperature, same_views)
+    norms_over_views = heads.batch_norm
+    whole = heads.embed(representations) if norms_over_views else representations
 
-    def of_view(v: int, embedding_mnd: Tensor, codes: Tensor) -> Tensor:
-        return lessons.of_view(v, heads.cosines(embedding_mnd, codes) / student_temperature)
+    def of_part(first: int, part: Tensor, codes: Tensor) -> Tensor:
+        embeddings = part if norms_over_views else heads.embed(part)
+        logits = heads.cosines(embeddings, codes) / student_temperature
+        views = logits.unflatten(1, (-1, n)).unbind(1)
+        return sum_of([lessons.of_view(v, z_mnc) for v, z_mnc in enumerate(views, first)])
 
+    parts = whole.split(at_once * n, dim=-2)
     return lessons.mean(
         [
-            checkpoint(of_view, v, view, codes, use_reentrant=False, preserve_rng_state=False)
-            for v, view in enumerate(views)
+            checkpoint(of_part, i * at_once, part, codes, use_reentrant=False,
+                       preserve_rng_state=False)
+            for i, part in enumerate(parts)
         ]
-    )
+    )  # fmt: skip

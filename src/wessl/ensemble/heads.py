@@ -80,6 +80,7 @@ class EnsembleHeads(nn.Module):
         if share not in (None, "projection", "codebook"):
             raise ValueError(f"share must be None, 'projection' or 'codebook', got {share!r}")
         self.in_dim, self.num_heads, self.num_codes = in_dim, num_heads, num_codes
+        self.batch_norm = batch_norm
         m_projection = 1 if share == "projection" else num_heads
         m_codebook = 1 if share == "codebook" else num_heads
 

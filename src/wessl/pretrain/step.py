@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wessl.config import LossConfig
-from wessl.ensemble.by_view import multiview_loss_by_view, too_large
+from wessl.ensemble.by_view import multiview_loss_by_view, views_at_once
 from wessl.ensemble.collective import Group
 from wessl.ensemble.loss import head_shares, multiview_loss
 from wessl.ensemble.targets import Centering, me_max, sharpen, sinkhorn
@@ -71,9 +71,10 @@ def student_step(
     """The loss to minimise, and its two parts for the log, ``(cross-entropy, me-max)``."""
     representations = student.represent(views.student, views.keep, views.drop)
     lesson = targets_umnc, loss.weighting, gamma, same_views
-    if loss.me_max == 0 and too_large(student.heads, len(representations)):
+    few = views_at_once(student.heads, views.n)
+    if loss.me_max == 0 and few * views.n < len(representations):
         cross_entropy = multiview_loss_by_view(
-            student.heads, representations, loss.student_temperature, *lesson
+            student.heads, representations, loss.student_temperature, *lesson, at_once=few
         )
     else:
         logits_vmnc = student.score(representations, views.n) / loss.student_temperature
