@@ -69,8 +69,11 @@ def test_it_holds_the_logits_of_a_view_or_two():
 
 
 def test_only_large_codebooks_go_view_by_view():
-    assert views_at_once(EnsembleHeads(6, 16, 8, num_codes=1024), 256) >= 12
-    assert views_at_once(EnsembleHeads(6, 1, 8, num_codes=65_536), 256) < 12
+    assert views_at_once(EnsembleHeads(6, 16, 8, num_codes=1024), 256, 12) == 12
+    large = EnsembleHeads(6, 1, 8, num_codes=65_536)
+    assert views_at_once(large, 256, 12) == 1
+    assert views_at_once(large, 64, 12) == 12
+    assert views_at_once(large, 128, 20) == 2
 
 
 def test_a_training_step_goes_view_by_view_where_the_logits_are_large(monkeypatch):
@@ -80,8 +83,10 @@ def test_a_training_step_goes_view_by_view_where_the_logits_are_large(monkeypatc
     views = Views(3, [images[:6]], [images])
     targets = torch.randn(2, 2, 3, 7, dtype=torch.float64).softmax(-1)
     found = []
-    for limit in (by_view.AT_ONCE, 0):
+    for limit, few in ((by_view.AT_ONCE, 5), (0, 1)):
         monkeypatch.setattr(by_view, "AT_ONCE", limit)
+        monkeypatch.setattr(by_view, "OF_A_PART", limit)
+        assert views_at_once(student.heads, 3, 5) == few
         loss, terms = student_step(student, views, targets, LossConfig(), 0.4)
         gradients = torch.autograd.grad(loss, list(vit.parameters()))
         found.append([loss, terms, *gradients])

@@ -45,10 +45,8 @@ def test_every_part_stands_beside_the_straightforward_way(measured):
     _, found = measured
     for m in HEADS:
         of_m = [row for row in rows_of(found, "step") if row["subject"].endswith(f"m = {m}")]
-        of_conv, of_vit = ["wessl", "plain loop"], ["wessl", "plain loop"]
-        if has_bf16(CPU):
-            of_vit.insert(1, "wessl, bf16")
-        assert [row["way"] for row in of_m] == of_conv + of_vit
+        ways = ["wessl", "wessl, bf16", "plain loop"] if has_bf16(CPU) else ["wessl", "plain loop"]
+        assert [row["way"] for row in of_m] == 2 * ways
         assert all(row["facts"]["bytes"] > 0 for row in of_m)
     assert {row["way"] for row in rows_of(found, "views")} == {"plain"}  # no kernels on a CPU
     assert {row["way"] for row in rows_of(found, "loader")} == {"wessl", "PIL, one process"}

@@ -20,6 +20,7 @@ from wessl.pretrain.cost import batch_that_fits, flops_per_image, peak_flops
 from wessl.pretrain.model import build_model
 from wessl.pretrain.schedules import schedule
 from wessl.pretrain.step import Views
+from wessl.pretrain.threads import suitable_threads
 from wessl.pretrain.trainer import Trainer
 from wessl.settings import override
 
@@ -96,10 +97,10 @@ def measure_steps(
 ) -> list[Measured]:
     """Rows ``wessl`` and ``plain loop`` for each number of heads, all of them in turns.
 
-    ``half`` adds a row ``wessl, bf16`` to a transformer in fp32.
+    ``half`` adds a row ``wessl, bf16`` to what is in fp32.
     """
     ways = {"wessl": ours, "wessl, bf16": ours_in_half, "plain loop": plain_loop}
-    if not half or subject.config.precision == "bf16" or subject.config.encoder.kind != "vit":
+    if not half or subject.config.precision == "bf16":
         del ways["wessl, bf16"]
     views = views_of(subject, device)
     works: dict[tuple[int, str], Work] = {}
@@ -133,7 +134,12 @@ def row(
 
 def ours(subject: Subject, device: torch.device, views: Views) -> Work:
     trainer = build_trainer(subject, device)
-    return lambda: trainer.train_step(views)
+
+    def work() -> None:
+        with suitable_threads(subject.config, device):
+            trainer.train_step(views)
+
+    return work
 
 
 def ours_in_half(subject: Subject, device: torch.device, views: Views) -> Work:

@@ -9,12 +9,15 @@ from wessl.ensemble.loss import Lessons, sum_of
 from wessl.ensemble.weighting import Weighting
 
 AT_ONCE = 2**29
-"""Bytes of logits that are held at once, or those of one view."""
+"""Bytes of logits up to which all views are held at once."""
+OF_A_PART = 2**26
+"""Bytes of logits that are held at once otherwise, or those of one view."""
 
 
-def views_at_once(heads: EnsembleHeads, n: int) -> int:
-    """Of ``n`` pictures each."""
-    return max(1, AT_ONCE // (4 * heads.num_heads * heads.num_codes * n))
+def views_at_once(heads: EnsembleHeads, n: int, views: int) -> int:
+    """How many of the ``views`` of ``n`` pictures should have their logits held together."""
+    of_view = 4 * heads.num_heads * heads.num_codes * n
+    return views if views * of_view <= AT_ONCE else max(1, OF_A_PART // of_view)
 
 
 def multiview_loss_by_view(

@@ -71,8 +71,9 @@ def student_step(
     """The loss to minimise, and its two parts for the log, ``(cross-entropy, me-max)``."""
     representations = student.represent(views.student, views.keep, views.drop)
     lesson = targets_umnc, loss.weighting, gamma, same_views
-    few = views_at_once(student.heads, views.n)
-    if loss.me_max == 0 and few * views.n < len(representations):
+    count = len(representations) // views.n
+    few = views_at_once(student.heads, views.n, count)
+    if loss.me_max == 0 and few < count:
         cross_entropy = multiview_loss_by_view(
             student.heads, representations, loss.student_temperature, *lesson, at_once=few
         )

@@ -85,7 +85,7 @@ def resolve(
         asked = {**common, **settings}
         asked = {name: asked[name] for name in asked if full_name(name) not in cell.changes}
         config = _automatic(cell, size, facts, epochs, asked)
-        own = _of_size(size, config) | _without_gamma(cell, config)
+        own = _of_size(size, config, facts) | _without_gamma(cell, config)
         config = override(config, {**own, **common, **settings})
         if cell.recipe in ("dino", "msn"):
             config = original(cell.recipe, config)
@@ -105,12 +105,14 @@ def _automatic(
     return auto.small(family, facts, epochs=epochs, change=lambda c: override(c, dict(settings)))[0]
 
 
-def _of_size(size: Size, config: Config) -> dict[str, Any]:
+def _of_size(size: Size, config: Config, facts: DataFacts) -> dict[str, Any]:
     # Memory free today must not decide over a batch's parts: ME-MAX sees one part at a time.
     settings: dict[str, Any] = {"optim.accumulate": 1}
     transformer = config.encoder.kind == "vit"
     if transformer:
         settings["encoder.size"] = "T"
+    elif facts.device == "cpu":  # nor its kind over the numbers of a table
+        settings["precision"] = "fp32"
     if size.name == "smoke":
         settings |= {"heads.count": 4, "heads.codes": min(32, config.heads.codes)}
         settings["heads.hidden_dim"] = 128

@@ -109,7 +109,6 @@ def train_one(out: Path, epochs: float, head_width: int, recipe: str, seed: int)
         epochs=epochs,
         seed=seed,
         embed_dim=head_width,
-        precision="fp32",
         teacher_temperature=0.05,
         teacher_temperature_start=0.05,
         device="cpu",

@@ -24,6 +24,7 @@ from wessl.pretrain.console import Console
 from wessl.pretrain.loop import train
 from wessl.pretrain.onlooker import Onlooker
 from wessl.pretrain.parallel import ALONE, Team
+from wessl.pretrain.threads import suitable_threads
 from wessl.report.finding import finding_words
 from wessl.report.story import read
 from wessl.run import Run, describe_encoder
@@ -132,6 +133,7 @@ def pretrain_with(
         mean, std = header["normalisation"]["mean"], header["normalisation"]["std"]
         describe = describe_encoder(config, mean, std)
         init, state = team.share(None if start is None else (start.init, start.state))
+        held.enter_context(suitable_threads(config, where))
         with checks.enough_memory(config, where):
             trainer = build_trainer(config, options, pictures, where, (mean, std), init, team)
             labelled = team.in_turn(lambda: open_probe(probed, pictures, config, options, console))
