@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from intervals import digits, encoded
-from wessl.data.splits import few_shot_draws
+from wessl.data.labelled.splits import few_shot_draws
 from wessl.encoder.conv import ConvNet
 from wessl.evaluate.bootstrap import accuracy_interval
 from wessl.evaluate.few_shot import few_shot

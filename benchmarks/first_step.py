@@ -62,7 +62,7 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
     from wessl.bench.pictures import pictures
     from wessl.bench.steps import Subject, batch_shape, build_trainer
     from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig
-    from wessl.data.view_config import dino_views
+    from wessl.data.views.config import dino_views
     from wessl.pretrain.loop import wait_for
 
     marks["wessl"] = time.time()

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import wessl
-from wessl.data.sources import open_source
-from wessl.data.splits import few_shot_draws
+from wessl.data.labelled.splits import few_shot_draws
+from wessl.data.sources.open import open_source
 from wessl.evaluate.bootstrap import (
     Interval,
     accuracy_interval,
@@ -136,7 +136,7 @@ def encoded(path: str) -> tuple[Labelled, Labelled]:
 
 
 def features_of(encoder: Any, data: str) -> Tensor:
-    from wessl.data.cache_build import build_cache
+    from wessl.data.cache.build import build_cache
     from wessl.evaluate.features import extract
 
     source = open_source(data, encoder.description["channels"])

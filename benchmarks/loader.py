@@ -26,13 +26,13 @@ import torch
 
 import wessl
 from wessl.bench.pictures import write_jpegs
-from wessl.data.cache_build import build_cache
-from wessl.data.cache_sync import wait_for_disk
-from wessl.data.loader import Loader
-from wessl.data.nvjpeg import NvJpeg
-from wessl.data.source import Source
-from wessl.data.sources import ArraySource, open_source
-from wessl.data.workers import decode_many
+from wessl.data.cache.build import build_cache
+from wessl.data.cache.sync import wait_for_disk
+from wessl.data.gpu_jpeg.nvjpeg import NvJpeg
+from wessl.data.loading.loader import Loader
+from wessl.data.loading.workers import decode_many
+from wessl.data.sources.open import ArraySource, open_source
+from wessl.data.sources.source import Source
 from wessl.errors import UserError
 
 

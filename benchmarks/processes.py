@@ -18,10 +18,10 @@ import torch
 import torch.multiprocessing as mp
 
 from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
-from wessl.data.cache_build import build_cache
-from wessl.data.loader import Loader
-from wessl.data.sources import open_source
-from wessl.data.view_config import dino_views
+from wessl.data.cache.build import build_cache
+from wessl.data.loading.loader import Loader
+from wessl.data.sources.open import open_source
+from wessl.data.views.config import dino_views
 from wessl.pretrain.parallel import join
 from wessl.pretrain.place import Place
 from wessl.pretrain.trainer import Trainer

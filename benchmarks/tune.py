@@ -81,8 +81,8 @@ def hold_out(data: str, out: Path) -> tuple[Path, Path]:
     """Two lists of paths and labels: what is trained on, and the fifth that is not."""
     import torch
 
-    from wessl.data.sources import FileSource, open_source
-    from wessl.data.splits import held_out
+    from wessl.data.labelled.splits import held_out
+    from wessl.data.sources.open import FileSource, open_source
 
     source = open_source(data)
     if not isinstance(source, FileSource) or source.labels is None:

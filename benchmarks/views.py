@@ -17,7 +17,7 @@ from torch import Tensor
 from wessl.bench.memory import peak_bytes
 from wessl.bench.pictures import pictures
 from wessl.bench.views import STD, plain_views_of, uses_kernels, views_of
-from wessl.data.view_config import dino_views
+from wessl.data.views.config import dino_views
 from wessl.pretrain.loop import wait_for
 
 

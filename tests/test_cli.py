@@ -12,7 +12,7 @@ from wessl.commands import evaluate
 from wessl.commands.paths import refuse_missing_data
 from wessl.commands.pretrain import parse
 from wessl.config import Config
-from wessl.data.view_config import drawing_views
+from wessl.data.views.config import drawing_views
 from wessl.errors import UserError
 
 HEAVY = ("torch", "matplotlib", "scipy", "sklearn")

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from wessl.config import WEIGHTINGS, Config, EncoderConfig, HeadsConfig
-from wessl.data.view_config import dino_views, drawing_views, msn_views
+from wessl.data.views.config import dino_views, drawing_views, msn_views
 from wessl.ensemble.weighting import SCHEMES
 from wessl.errors import UserError
 from wessl.settings import differences, from_dict, override, to_dict

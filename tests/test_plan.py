@@ -7,7 +7,7 @@ from PIL import Image
 
 import wessl
 from wessl import plan
-from wessl.data.sources import Source, open_source
+from wessl.data.sources.open import Source, open_source
 from wessl.errors import UserError
 from wessl.settings import override
 

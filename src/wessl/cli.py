@@ -37,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     try:
         answer(list(sys.argv[1:] if words is None else words))
     except SystemExit as end:
-        launched = sys.modules.get("wessl.verbs.launched")
+        launched = sys.modules.get("wessl.verbs.launching.launched")
         if end.code and launched is not None and launched.in_a_team:
             launched.leave(int(end.code))
         raise

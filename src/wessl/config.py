@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from wessl.data.view_config import Views, dino_views
+from wessl.data.views.config import Views, dino_views
 
 # By name and not from the ensemble, which imports torch.
 WEIGHTINGS = (

@@ -12,8 +12,8 @@ from wessl import auto, recipes
 from wessl.auto import Choice, DataFacts
 from wessl.commands.budget import seconds
 from wessl.config import Config, Options
-from wessl.data.memory import available_memory
-from wessl.data.sources import Source
+from wessl.data.loading.memory import available_memory
+from wessl.data.sources.open import Source
 from wessl.devices import has_bf16
 from wessl.errors import UserError
 from wessl.settings import differences, to_dict

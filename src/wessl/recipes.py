@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from wessl.config import Config, EncoderConfig, HeadsConfig, LossConfig, OptimConfig
-from wessl.data.view_config import dino_views, msn_views
+from wessl.data.views.config import dino_views, msn_views
 from wessl.errors import UserError
 
 Size = Literal["vits16", "vitb16", "vitb8"]

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from wessl.data.cache import PictureCache
-from wessl.data.cache_build import build_cache
-from wessl.data.cache_writer import SMALL
-from wessl.data.sources import open_source
+from wessl.data.cache.build import build_cache
+from wessl.data.cache.cache import PictureCache
+from wessl.data.cache.writer import SMALL
+from wessl.data.sources.open import open_source
 
 BUILDER = """
 import sys, time
-from wessl.data import cache_writer
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
+from wessl.data.cache import writer as cache_writer
+from wessl.data.cache.build import build_cache
+from wessl.data.sources.open import open_source
 calls = []
 def progress(done, total):
     calls.append(done)

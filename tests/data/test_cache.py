@@ -11,9 +11,9 @@ import torch
 from cache_tools import build, fill, start_builder
 from PIL import Image
 
-from wessl.data.batch import Batch
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
+from wessl.data.cache.build import build_cache
+from wessl.data.loading.batch import Batch
+from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wessl.data.loader import Loader
-from wessl.data.sources import open_source
-from wessl.data.workers import decode_many
+from wessl.data.loading.loader import Loader
+from wessl.data.loading.workers import decode_many
+from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 
 datasets = pytest.importorskip("datasets")

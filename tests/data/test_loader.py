@@ -16,12 +16,12 @@ from PIL import Image
 from process_tools import alive, children, cpu_ticks, descendants
 from torch import Tensor
 
-from wessl.data.batch import Batch
-from wessl.data.cache import PictureCache
-from wessl.data.cache_build import build_cache
-from wessl.data.loader import Loader, epoch_order
-from wessl.data.sources import Source, open_source
-from wessl.data.workers import decode_many
+from wessl.data.cache.build import build_cache
+from wessl.data.cache.cache import PictureCache
+from wessl.data.loading.batch import Batch
+from wessl.data.loading.loader import Loader, epoch_order
+from wessl.data.loading.workers import decode_many
+from wessl.data.sources.open import Source, open_source
 from wessl.errors import Failure, UserError
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -151,8 +151,8 @@ def test_waiting_for_data_is_measured(source):
 
 STREAMER = """
 import sys
-from wessl.data.loader import Loader
-from wessl.data.sources import open_source
+from wessl.data.loading.loader import Loader
+from wessl.data.sources.open import open_source
 batches = Loader(open_source(sys.argv[1]), 4, workers=2).batches()
 next(batches)
 print("going", flush=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from wessl.data.memory import available_memory, left_by_limits
+from wessl.data.loading.memory import available_memory, left_by_limits
 
 GB = 10**9
 

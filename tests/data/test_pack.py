@@ -16,9 +16,9 @@ from PIL import Image
 from shard_tools import numbered_shards
 
 import wessl
-from wessl.data.bad_pictures import ShardLost
-from wessl.data.shard_write import Member, write_shard
-from wessl.data.sources import Source, open_source
+from wessl.data.decoding.bad_pictures import ShardLost
+from wessl.data.shards.write import Member, write_shard
+from wessl.data.sources.open import Source, open_source
 from wessl.errors import Failure, UserError
 from wessl.verbs.pack import Packed
 
@@ -236,9 +236,9 @@ PACKER = """
 import sys
 def progress(done, total):
     print(done, flush=True)
-from wessl.data.pack import pack_source
-from wessl.data.pack_folder import Request
-from wessl.data.sources import open_source
+from wessl.data.packing.pack import pack_source
+from wessl.data.packing.folder import Request
+from wessl.data.sources.open import open_source
 from pathlib import Path
 source = open_source("builtin://digits/test")
 request = Request(source.location, source.fingerprint, 500, 256, 90, 50, True)

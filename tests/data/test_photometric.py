@@ -13,9 +13,9 @@ from scipy import ndimage
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
-from wessl.data import photometric as ph
 from wessl.data.draws import uniform
-from wessl.data.view_config import Photometric
+from wessl.data.views import photometric as ph
+from wessl.data.views.config import Photometric
 
 OFF = Photometric.off()
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
-from wessl.data.arrays import digits
-from wessl.data.bad_pictures import BadPicture
-from wessl.data.loader import Loader
+from wessl.data.decoding.bad_pictures import BadPicture
+from wessl.data.loading.loader import Loader
 from wessl.data.pictures import Pictures, choose_decode, open_pictures
-from wessl.data.sources import ArraySource, open_source
+from wessl.data.sources.arrays import digits
+from wessl.data.sources.open import ArraySource, open_source
 from wessl.errors import Failure, UserError
 
 N, BROKEN = 20, (0, 7, 8, 19)

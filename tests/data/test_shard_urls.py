@@ -15,11 +15,11 @@ import torch
 from shard_tools import number, numbered_shards, png, tar
 
 import wessl
-from wessl.data import shard_files
-from wessl.data.bad_pictures import ShardLost
-from wessl.data.loader import Loader
-from wessl.data.sources import open_source
-from wessl.data.workers import decode_many
+from wessl.data.decoding.bad_pictures import ShardLost
+from wessl.data.loading.loader import Loader
+from wessl.data.loading.workers import decode_many
+from wessl.data.shards import files as shard_files
+from wessl.data.sources.open import open_source
 from wessl.errors import Failure, UserError
 
 COUNTS = (7, 10, 5)

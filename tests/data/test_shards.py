@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from PIL import Image
 from shard_tools import number, numbered_shards, png, tar
 
-from wessl.data.bad_pictures import BadPicture, ShardLost
-from wessl.data.cache_build import build_cache
-from wessl.data.loader import Loader
-from wessl.data.order import GROUP, RUN, epoch_order
-from wessl.data.shard_names import expand_braces
-from wessl.data.shards import ShardSource
-from wessl.data.source import Subset
-from wessl.data.sources import open_source
-from wessl.data.workers import decode_many
+from wessl.data.cache.build import build_cache
+from wessl.data.decoding.bad_pictures import BadPicture, ShardLost
+from wessl.data.loading.loader import Loader
+from wessl.data.loading.order import GROUP, RUN, epoch_order
+from wessl.data.loading.workers import decode_many
+from wessl.data.shards.names import expand_braces
+from wessl.data.shards.source import ShardSource
+from wessl.data.sources.open import open_source
+from wessl.data.sources.source import Subset
 from wessl.errors import UserError
 
 COUNTS = (7, 10, 5)

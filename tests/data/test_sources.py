@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from wessl.data.bad_pictures import BadPicture
-from wessl.data.names import Names
-from wessl.data.sources import FileSource, open_source
-from wessl.data.workers import decode_many
+from wessl.data.decoding.bad_pictures import BadPicture
+from wessl.data.loading.workers import decode_many
+from wessl.data.sources.names import Names
+from wessl.data.sources.open import FileSource, open_source
 from wessl.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -503,7 +503,7 @@ def test_strays_beside_class_folders_cost_the_labels_and_are_named(tmp_path):
 def test_pictures_of_endings_that_are_not_read_are_told_of_also_from_a_kept_index(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("wessl.data.names.KEEP_INDEX_FROM", 1)
+    monkeypatch.setattr("wessl.data.sources.names.KEEP_INDEX_FROM", 1)
     folder = tmp_path / "photos"
     assert labelled_folder(folder, []).passed_over is None
     for name in ("cat/a.HEIC", "cat/b.heic", "c.gif", "notes.txt", ".hidden.heic"):

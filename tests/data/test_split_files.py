@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wessl.data.names import Names
-from wessl.data.split_files import read_split, split_draws
+from wessl.data.labelled.split_files import read_split, split_draws
+from wessl.data.sources.names import Names
 from wessl.errors import UserError
 
 CLASSES = ["n01440764", "n01443537", "n01484850"]

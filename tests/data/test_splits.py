@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from wessl.data.splits import few_shot_draws, fraction_draws, held_out
+from wessl.data.labelled.splits import few_shot_draws, fraction_draws, held_out
 from wessl.errors import UserError
 
 LABELS = torch.randint(0, 7, (400,), generator=torch.Generator().manual_seed(0)) * 3

@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 from shard_tools import numbered_shards
 
-from wessl.data.loader import Loader
-from wessl.data.sources import open_source
-from wessl.data.workers import decode_many
+from wessl.data.loading.loader import Loader
+from wessl.data.loading.workers import decode_many
+from wessl.data.sources.open import open_source
 
 BATCH, WORLD, WORKERS = 12, 3, 2
 COUNTS = (50, 3, 61, 30)
@@ -25,8 +25,8 @@ N = sum(COUNTS)  # 144: twelve whole batches
 
 STREAMER = """
 import sys
-from wessl.data.loader import Loader
-from wessl.data.sources import open_source
+from wessl.data.loading.loader import Loader
+from wessl.data.sources.open import open_source
 data, rank, start, stop = sys.argv[1], *map(int, sys.argv[2:])
 loader = Loader(open_source(data), 12, seed=7, part=(rank, 3), workers=2, short_side=None)
 batches = loader.batches(start)

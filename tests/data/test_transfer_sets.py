@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from wessl.data.cifar import read_arrays
-from wessl.data.sources import Source
-from wessl.data.transfer_sets import NAMES, open_transfer_set
+from wessl.data.labelled.cifar import read_arrays
+from wessl.data.labelled.transfer_sets import NAMES, open_transfer_set
+from wessl.data.sources.open import Source
 from wessl.errors import UserError
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from wessl.data import kernels, resample
 from wessl.data.draws import key, uniform
-from wessl.data.view_config import Crop, Photometric, Views, dino_views, drawing_views, msn_views
-from wessl.data.views import make_views
+from wessl.data.views import kernels, resample
+from wessl.data.views.config import Crop, Photometric, Views, dino_views, drawing_views, msn_views
+from wessl.data.views.make import make_views
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

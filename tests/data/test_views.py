@@ -11,9 +11,9 @@ from scipy import ndimage
 from sklearn.datasets import load_digits, load_sample_images
 from torch import Tensor
 
-from wessl.data import photometric, resample
 from wessl.data.draws import uniform
-from wessl.data.view_config import (
+from wessl.data.views import photometric, resample
+from wessl.data.views.config import (
     Crop,
     Interpolation,
     Photometric,
@@ -22,7 +22,7 @@ from wessl.data.view_config import (
     drawing_views,
     msn_views,
 )
-from wessl.data.views import centre_crop, make_views, render
+from wessl.data.views.make import centre_crop, make_views, render
 from wessl.errors import UserError
 
 OFF = Photometric.off()

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wessl.data.cache import PictureCache
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
+from wessl.data.cache.build import build_cache
+from wessl.data.cache.cache import PictureCache
+from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 from wessl.evaluate.labels import common_labels
 

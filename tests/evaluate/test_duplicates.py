@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
+from wessl.data.cache.build import build_cache
+from wessl.data.sources.open import open_source
 from wessl.evaluate.duplicates import common_pictures
 
 

@@ -9,10 +9,10 @@ from PIL import Image
 from torch import nn
 
 from wessl.config import Config, EncoderConfig, HeadsConfig
-from wessl.data.cache_build import build_cache
-from wessl.data.digest import pictures_digest
-from wessl.data.sources import open_source
-from wessl.data.view_config import dino_views
+from wessl.data.cache.build import build_cache
+from wessl.data.cache.digest import pictures_digest
+from wessl.data.sources.open import open_source
+from wessl.data.views.config import dino_views
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError

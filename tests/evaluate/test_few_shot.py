@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from real_features import SETS, features
 from sklearn.linear_model import LogisticRegression
 
-from wessl.data.splits import few_shot_draws, fraction_draws
+from wessl.data.labelled.splits import few_shot_draws, fraction_draws
 from wessl.errors import UserError
 from wessl.evaluate.few_shot import few_shot
 from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from wessl.config import EncoderConfig
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
+from wessl.data.cache.build import build_cache
+from wessl.data.sources.open import open_source
 from wessl.evaluate.features import TrainedEncoder, extract
 from wessl.evaluate.gallery import gallery
 from wessl.run import build_encoder

@@ -10,12 +10,12 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import wessl.evaluate.linear_grid as grid_module
-from wessl.data.cache_build import build_cache
-from wessl.data.loader import epoch_order
-from wessl.data.sources import open_source
-from wessl.data.splits import fraction_draws
-from wessl.data.view_config import Crop, Photometric, Views
-from wessl.data.views import make_views
+from wessl.data.cache.build import build_cache
+from wessl.data.labelled.splits import fraction_draws
+from wessl.data.loading.loader import epoch_order
+from wessl.data.sources.open import open_source
+from wessl.data.views.config import Crop, Photometric, Views
+from wessl.data.views.make import make_views
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
 from wessl.evaluate.feature_store import FeatureStore

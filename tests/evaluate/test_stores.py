@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 import wessl
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
+from wessl.data.cache.build import build_cache
+from wessl.data.sources.open import open_source
 from wessl.encoder.conv import ConvNet
 from wessl.evaluate.computed_by import code_digest, computed_by
 from wessl.evaluate.contestants import Contestant

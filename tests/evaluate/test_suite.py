@@ -11,8 +11,8 @@ from PIL import Image
 from rich.console import Console
 
 from wessl.config import EncoderConfig
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
+from wessl.data.cache.build import build_cache
+from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 from wessl.evaluate.bootstrap import difference_interval
 from wessl.evaluate.contestants import Contestant, pixels, untrained

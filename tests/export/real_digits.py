@@ -2,7 +2,7 @@
 
 import torch
 
-from wessl.data.sources import open_source
+from wessl.data.sources.open import open_source
 from wessl.encoder.conv import ConvNet
 from wessl.evaluate.protocol import Labelled
 

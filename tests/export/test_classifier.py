@@ -9,7 +9,7 @@ from real_digits import digits
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from wessl.data.splits import few_shot_draws
+from wessl.data.labelled.splits import few_shot_draws
 from wessl.evaluate.few_shot import few_shot
 from wessl.export.calibration import SPREAD, measure
 from wessl.export.classify import Estimate, fit, unit

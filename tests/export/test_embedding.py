@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from wessl.data.batch import Batch
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
+from wessl.data.cache.build import build_cache
+from wessl.data.loading.batch import Batch
+from wessl.data.sources.open import open_source
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
 from wessl.errors import Failure, UserError

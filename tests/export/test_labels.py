@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wessl.data.sources import open_source
+from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 from wessl.export.label_table import as_text
 from wessl.export.labels import read_labels, readable

@@ -3,7 +3,7 @@
 import pytest
 from tiny import build_digits, build_pictures
 
-from wessl.data.cache import PictureCache
+from wessl.data.cache.cache import PictureCache
 
 
 @pytest.fixture(scope="session")

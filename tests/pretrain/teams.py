@@ -23,7 +23,7 @@ from tiny import RECIPES, advance, build_trainer, open_pictures, tiny_config
 
 from wessl.config import Options
 from wessl.data.pictures import Pictures
-from wessl.data.sources import open_source
+from wessl.data.sources.open import open_source
 from wessl.errors import Interrupted, UserError
 from wessl.pretrain.console import Console
 from wessl.pretrain.loop import train
@@ -32,9 +32,9 @@ from wessl.pretrain.parallel import Team, join
 from wessl.pretrain.place import Place
 from wessl.pretrain.trainer import Trainer
 from wessl.run import Run, describe_encoder
-from wessl.verbs.launched import first_line, is_lost_connection
+from wessl.verbs.launching.launched import first_line, is_lost_connection
 from wessl.verbs.pretrain import pretrain_with
-from wessl.verbs.probe import make_probe
+from wessl.verbs.training.probe import make_probe
 
 CPU = torch.device("cpu")
 

@@ -3,8 +3,8 @@
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from wessl.verbs.agent import describe
-from wessl.verbs.launched import ERROR_FILE, leave_word
+from wessl.verbs.launching.agent import describe
+from wessl.verbs.launching.launched import ERROR_FILE, leave_word
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import torch
 from tiny import MEAN_STD, VIT, build_trainer, small_views, tiny_config
 
 from wessl.config import Config, EncoderConfig
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
-from wessl.data.view_config import Crop, Views, dino_views, msn_views
+from wessl.data.cache.build import build_cache
+from wessl.data.sources.open import open_source
+from wessl.data.views.config import Crop, Views, dino_views, msn_views
 from wessl.errors import UserError
 from wessl.pretrain.batch import mask, merge_pictures, prepare, split
 from wessl.pretrain.model import Model, build_model

@@ -6,7 +6,7 @@ import torch
 from wessl.bench.pictures import pictures
 from wessl.bench.steps import Subject, batch_shape, build_trainer
 from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
-from wessl.data.view_config import dino_views
+from wessl.data.views.config import dino_views
 from wessl.encoder import kernels
 from wessl.pretrain import trainer as training
 from wessl.settings import override

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny import RECIPES, VIT, advance, build_trainer, tiny_config
 
-from wessl.data.view_config import drawing_views
+from wessl.data.views.config import drawing_views
 from wessl.errors import UserError
 from wessl.pretrain.health import examine, rhythm
 from wessl.pretrain.loop import train

@@ -16,13 +16,14 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import wessl
-from wessl.data.sources import open_source
+from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 from wessl.run import Run
 
-SETTINGS = {"heads.count": 2, "epochs": 3, "log_every": 1}
+# In full precision, in which a team and one process agree closely.
+SETTINGS = {"heads.count": 2, "epochs": 3, "log_every": 1, "precision": "fp32"}
 WORDS = ("--device", "cpu", "--heads.count", "2", "--optim.epochs", "3", "--log-every", "1")
-QUICK = (*WORDS, "--save-every", "0", "--timeout", "60", "--devices", "2")
+QUICK = (*WORDS, "--precision", "fp32", "--save-every", "0", "--timeout", "60", "--devices", "2")
 HANDLED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1]
 
 

@@ -10,7 +10,7 @@ from tiny import VIT, build_trainer, small_views, tiny_config
 from torch import Tensor
 
 from wessl.config import Config
-from wessl.data.view_config import msn_views
+from wessl.data.views.config import msn_views
 from wessl.pretrain.batch import shares_views
 from wessl.pretrain.model import Model
 from wessl.pretrain.step import Views, student_step, teacher_logits, teacher_targets

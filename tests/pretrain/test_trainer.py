@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny import RECIPES, VIT, advance, build_trainer, clone, tiny_config, unequal
 
-from wessl.data.view_config import drawing_views
+from wessl.data.views.config import drawing_views
 from wessl.ensemble.weighting import SCHEMES, ensemble_weights
 from wessl.errors import UserError
 from wessl.pretrain.meter import effective_rank, head_weights

@@ -16,7 +16,7 @@ import wessl
 from wessl.run import Run
 
 DATA = "builtin://digits/test"
-SETTINGS = {"heads.count": 2, "epochs": 6}
+SETTINGS = {"heads.count": 2, "epochs": 6, "precision": "fp32"}
 NET = "10.213.77"
 DOWN = 8.0
 """Seconds without a wire: longer than ``--timeout``, which is what makes a process give up."""
@@ -65,7 +65,7 @@ def start(host: str, number: int, out: Path, cache: Path) -> "subprocess.Popen[s
     launcher += [f"--local-addr={NET}.{number}", f"--rdzv-conf=is_host={int(number == 1)}"]
     launcher += ["--max-restarts=5", "--monitor-interval=0.2"]
     words = ["-m", "wessl", "pretrain", DATA, "--out", str(out), "--device", "cpu"]
-    words += ["--heads.count", "2", "--epochs", "6", "--timeout", "4"]
+    words += ["--heads.count", "2", "--epochs", "6", "--precision", "fp32", "--timeout", "4"]
     words += ["--log-every", "1", "--save-every", "0"]
     return subprocess.Popen(
         ["ip", "netns", "exec", host, sys.executable, *launcher, *words],

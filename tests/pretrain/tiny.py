@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from wessl.config import Config, EncoderConfig, HeadsConfig, LossConfig, OptimConfig, Options
-from wessl.data.cache import PictureCache
-from wessl.data.cache_build import build_cache
-from wessl.data.loader import Loader
-from wessl.data.sources import open_source
-from wessl.data.view_config import Views, dino_views, msn_views
+from wessl.data.cache.build import build_cache
+from wessl.data.cache.cache import PictureCache
+from wessl.data.loading.loader import Loader
+from wessl.data.sources.open import open_source
+from wessl.data.views.config import Views, dino_views, msn_views
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.pretrain.trainer import Trainer
 from wessl.settings import override

@@ -14,8 +14,8 @@ from small_runs import tiny
 
 import wessl
 from wessl.cli import main
-from wessl.data.sources import open_source
-from wessl.data.splits import few_shot_draws
+from wessl.data.labelled.splits import few_shot_draws
+from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 from wessl.export.calibration import Calibration, Half
 

@@ -12,9 +12,9 @@ from PIL import Image
 import wessl
 from wessl.cli import main
 from wessl.config import Config
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
-from wessl.data.views import centre_crop
+from wessl.data.cache.build import build_cache
+from wessl.data.sources.open import open_source
+from wessl.data.views.make import centre_crop
 from wessl.errors import UserError
 from wessl.pretrain.model import build_model
 from wessl.settings import from_dict

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import wessl
-from wessl.verbs import doctor_speed
+from wessl.verbs.diagnosis import speed
 from wessl.verbs.doctor import examine, remedies, text
 
 BROKEN = """
@@ -41,12 +41,12 @@ def doctor(*words, without=(), **environment):
 @pytest.fixture(scope="module")
 def found():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(doctor_speed, "SECONDS", 0.1)
+        patch.setattr(speed, "SECONDS", 0.1)
         return examine(speed=True)
 
 
 def test_it_tells_versions_devices_and_folders(found):
-    assert found["versions"]["wessl"].startswith(wessl.__version__)
+    assert found["versions"]["wessl"] == f"{wessl.__version__}, in {Path(wessl.__file__).parent}"
     assert found["torch"]["torch"] == torch.__version__
     assert found["packages"]["needed"]["numpy"] is not None
     assert found["devices"]["threads"]["torch"] == torch.get_num_threads()

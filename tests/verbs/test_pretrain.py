@@ -19,14 +19,14 @@ from wessl import plan
 from wessl.auto import DataFacts, small
 from wessl.cli import main
 from wessl.config import Config, LossConfig
-from wessl.data.view_config import Crop, Views
+from wessl.data.views.config import Crop, Views
 from wessl.errors import UserError
 from wessl.recipes import FAMILIES, names, recipe
 from wessl.report.story import read
 from wessl.settings import override, to_dict
-from wessl.verbs import checks, resume
 from wessl.verbs.completion import flags_of
-from wessl.verbs.launched import launcher
+from wessl.verbs.launching.launched import launcher
+from wessl.verbs.training import checks, resume
 
 
 @pytest.fixture(autouse=True)
@@ -443,7 +443,7 @@ def test_a_gamma_of_ones_own_stays_with_a_new_weighting_whatever_it_is():
         ("bin/wessl pretrain 'my photos' --out r", "bin/wessl pretrain 'my photos' --out r"),
         ("/opt/lib/wessl/__main__.py pretrain p", "python -m wessl pretrain p"),
         ("train.py --fast", "python train.py --fast"),
-        ("/opt/lib/wessl/verbs/launch.py /tmp/gone/call", None),
+        ("/opt/lib/wessl/verbs/launching/launch.py /tmp/gone/call", None),
         ("/opt/lib/ipykernel_launcher.py -f /home/me/kernel-1.json", None),
         ("/opt/lib/ipykernel/__main__.py -f /home/me/kernel-1.json", None),
         ("/opt/lib/colab_kernel_launcher.py -f /home/me/kernel-1.json", None),

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import wessl
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import open_source
+from wessl.data.cache.build import build_cache
+from wessl.data.sources.open import open_source
 from wessl.evaluate.gallery import gallery
 from wessl.verbs.report import report
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from wessl.auto.choice import Choice, DataFacts
 from wessl.auto.length import choose_epochs, choose_schedules
 from wessl.config import Config
-from wessl.data.view_config import Views, dino_views, drawing_views
+from wessl.data.views.config import Views, dino_views, drawing_views
 from wessl.errors import UserError
 from wessl.pretrain.cost import peak_bytes
 from wessl.recipes import FAMILIES, names, unknown

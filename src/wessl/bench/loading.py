@@ -10,11 +10,11 @@ from PIL import Image
 
 from wessl.bench.pictures import write_jpegs
 from wessl.bench.turns import Measured, Work, in_turns
-from wessl.data.cache_build import build_cache
-from wessl.data.cache_sync import wait_for_disk
-from wessl.data.loader import Loader
-from wessl.data.source import Source
-from wessl.data.sources import open_source
+from wessl.data.cache.build import build_cache
+from wessl.data.cache.sync import wait_for_disk
+from wessl.data.loading.loader import Loader
+from wessl.data.sources.open import open_source
+from wessl.data.sources.source import Source
 
 SHORT_SIDE = 256
 SAMPLE = 512

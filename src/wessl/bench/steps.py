@@ -15,7 +15,7 @@ from wessl.bench.pictures import pictures
 from wessl.bench.rate import matrix_rate
 from wessl.bench.turns import Measured, Work, in_turns
 from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
-from wessl.data.view_config import dino_views, drawing_views
+from wessl.data.views.config import dino_views, drawing_views
 from wessl.pretrain.cost import batch_that_fits, flops_per_image, peak_flops
 from wessl.pretrain.model import build_model
 from wessl.pretrain.schedules import schedule

@@ -9,10 +9,10 @@ from torch import Tensor
 from wessl.bench.pictures import pictures
 from wessl.bench.steps import Subject, batch_shape
 from wessl.bench.turns import Measured, Work, in_turns
-from wessl.data import kernels
-from wessl.data.batch import Batch
-from wessl.data.view_config import Views
-from wessl.data.views import make_views
+from wessl.data.loading.batch import Batch
+from wessl.data.views import kernels
+from wessl.data.views.config import Views
+from wessl.data.views.make import make_views
 
 STD = 0.25
 

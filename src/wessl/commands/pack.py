@@ -8,7 +8,7 @@ import tyro
 
 from wessl.commands.paths import refuse_missing_data
 from wessl.commands.reading import read
-from wessl.data.pack_target import refuse_strange
+from wessl.data.packing.target import refuse_strange
 from wessl.errors import UserError
 
 

@@ -12,14 +12,14 @@ from typing import Literal
 
 import torch
 
-from wessl.data.bad_pictures import BadPicture
-from wessl.data.cache import PictureCache, mean_std
-from wessl.data.cache_build import build_cache, find_cache
-from wessl.data.cache_writer import Progress
-from wessl.data.decode import Pixels
-from wessl.data.gpu_jpeg import decode_with
-from wessl.data.nvjpeg import BatchDecoder
-from wessl.data.source import Source, cache_directory
+from wessl.data.cache.build import build_cache, find_cache
+from wessl.data.cache.cache import PictureCache, mean_std
+from wessl.data.cache.writer import Progress
+from wessl.data.decoding.bad_pictures import BadPicture
+from wessl.data.decoding.decode import Pixels
+from wessl.data.gpu_jpeg.ahead import decode_with
+from wessl.data.gpu_jpeg.nvjpeg import BatchDecoder
+from wessl.data.sources.source import Source, cache_directory
 from wessl.errors import UserError
 
 Decode = Literal["once", "stream"]
@@ -33,7 +33,7 @@ FEW = 512
 class Pictures:
     """A source, and its cache if it has one.
 
-    >>> from wessl.data.sources import open_source
+    >>> from wessl.data.sources.open import open_source
     >>> digits = Pictures(open_source("builtin://digits/test"), short_side=None)
     >>> [(number, picture.shape) for number, picture in digits.decoded([3, 499])]
     [(3, (8, 8, 1)), (499, (8, 8, 1))]

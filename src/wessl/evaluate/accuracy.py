@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wessl.data.transfer_sets import Metric
+from wessl.data.labelled.transfer_sets import Metric
 from wessl.evaluate.bootstrap import accuracy_interval, class_mean_interval
 from wessl.evaluate.protocol import Labelled
 

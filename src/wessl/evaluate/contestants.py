@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wessl.config import EncoderConfig
-from wessl.data.cache import PictureCache
+from wessl.data.cache.cache import PictureCache
 from wessl.evaluate.computed_by import computed_by
 from wessl.evaluate.feature_store import FeatureStore, weights_digest
 from wessl.evaluate.features import TrainedEncoder, readings_of

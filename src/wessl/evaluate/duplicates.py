@@ -5,7 +5,7 @@ import zlib
 import torch
 from torch import Tensor
 
-from wessl.data.cache import PictureCache
+from wessl.data.cache.cache import PictureCache
 
 _GLANCE = 64
 

@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from wessl.data.cache import PictureCache
-from wessl.data.digest import pictures_digest
+from wessl.data.cache.cache import PictureCache
+from wessl.data.cache.digest import pictures_digest
 from wessl.evaluate.computed_by import computed_by
 from wessl.evaluate.features import TrainedEncoder, extract_all
 from wessl.evaluate.outdated import DAMAGED, about, drop_outdated, read_about

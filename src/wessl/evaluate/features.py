@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from wessl.config import EncoderConfig
-from wessl.data.batch import Batch
-from wessl.data.cache import PictureCache
-from wessl.data.decode import PixelFormat, decode, pixels_of, with_channels
-from wessl.data.views import centre_crop
+from wessl.data.cache.cache import PictureCache
+from wessl.data.decoding.decode import PixelFormat, decode, pixels_of, with_channels
+from wessl.data.loading.batch import Batch
+from wessl.data.views.make import centre_crop
 from wessl.errors import UserError
 from wessl.evaluate.passes import EncoderPass, Progress
 from wessl.evaluate.readings import Reading, possible_readings, read_tokens

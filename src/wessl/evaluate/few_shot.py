@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wessl.data.splits import few_shot_draws, fraction_draws
+from wessl.data.labelled.splits import few_shot_draws, fraction_draws
 from wessl.errors import UserError
 from wessl.evaluate.knn import check_labelled
 from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS, LogisticFit, logistic

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from wessl.data.cache import PictureCache
+from wessl.data.cache.cache import PictureCache
 from wessl.encoder.vit import ViT
 from wessl.evaluate.features import TrainedEncoder, extract
 

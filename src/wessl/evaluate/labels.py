@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from wessl.data.cache import PictureCache
+from wessl.data.cache.cache import PictureCache
 from wessl.errors import UserError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wessl.data.cache import PictureCache
+from wessl.data.cache.cache import PictureCache
 from wessl.errors import UserError
 from wessl.evaluate.feature_store import FeatureStore
 from wessl.evaluate.features import TrainedEncoder, extract_all

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from wessl.data.splits import fraction_draws
+from wessl.data.labelled.splits import fraction_draws
 from wessl.errors import UserError
 from wessl.evaluate.linear_grid import LinearGrid, Scores
 from wessl.evaluate.linear_training import Schedule

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wessl.data.batch import Batch
-from wessl.data.cache import PictureCache
-from wessl.data.view_config import Crop, Photometric, Views
-from wessl.data.views import make_views
+from wessl.data.cache.cache import PictureCache
+from wessl.data.loading.batch import Batch
+from wessl.data.views.config import Crop, Photometric, Views
+from wessl.data.views.make import make_views
 from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder
 from wessl.evaluate.passes import EncoderPass, Found, near

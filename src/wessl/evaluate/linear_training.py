@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from wessl.data.loader import epoch_order
+from wessl.data.loading.loader import epoch_order
 from wessl.errors import UserError
 from wessl.evaluate.linear_grid import LinearGrid
 from wessl.evaluate.passes import Progress

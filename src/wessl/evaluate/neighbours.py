@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from wessl.data.splits import seeded
+from wessl.data.labelled.splits import seeded
 from wessl.evaluate.knn import check_labelled, knn, neighbours, votes
 from wessl.evaluate.protocol import Labelled, Result, scored
 from wessl.evaluate.settings import check_choices

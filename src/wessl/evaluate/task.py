@@ -7,8 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from wessl.data.cache import PictureCache
-from wessl.data.digest import pictures_digest
+from wessl.data.cache.cache import PictureCache
+from wessl.data.cache.digest import pictures_digest
 from wessl.errors import UserError
 from wessl.evaluate.contestants import Contestant
 from wessl.evaluate.protocol import Labelled

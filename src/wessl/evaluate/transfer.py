@@ -12,10 +12,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from wessl.data.cache import PictureCache
-from wessl.data.cache_build import build_cache
-from wessl.data.sources import Source
-from wessl.data.transfer_sets import TransferSet, open_transfer_set
+from wessl.data.cache.build import build_cache
+from wessl.data.cache.cache import PictureCache
+from wessl.data.labelled.transfer_sets import TransferSet, open_transfer_set
+from wessl.data.sources.open import Source
 from wessl.errors import UserError
 from wessl.evaluate.feature_store import FeatureStore
 from wessl.evaluate.features import TrainedEncoder

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wessl.data.splits import held_out
-from wessl.data.transfer_sets import Metric
+from wessl.data.labelled.splits import held_out
+from wessl.data.labelled.transfer_sets import Metric
 from wessl.errors import UserError
 from wessl.evaluate.accuracy import score, scores
 from wessl.evaluate.logistic import TRANSFER_STRENGTHS, LogisticFit, logistic

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wessl.data.bad_pictures import Skipped
-from wessl.data.sources import Source
+from wessl.data.decoding.bad_pictures import Skipped
+from wessl.data.sources.open import Source
 from wessl.errors import Failure
 from wessl.evaluate.feature_store import weights_digest
 from wessl.evaluate.passes import Progress

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from wessl.data.sources import FileSource, Source
+from wessl.data.sources.open import FileSource, Source
 from wessl.errors import UserError, did_you_mean
 from wessl.export.label_table import Line
 

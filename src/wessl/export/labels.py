@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wessl.data.bad_pictures import BadPicture
-from wessl.data.file_urls import as_path
-from wessl.data.names import Names
-from wessl.data.sources import FileSource, Source, open_source
-from wessl.data.workers import decode_many
+from wessl.data.decoding.bad_pictures import BadPicture
+from wessl.data.loading.workers import decode_many
+from wessl.data.sources.file_urls import as_path
+from wessl.data.sources.names import Names
+from wessl.data.sources.open import FileSource, Source, open_source
 from wessl.errors import UserError
 from wessl.export.label_lookup import find, not_found
 from wessl.export.label_table import as_text, read_table

@@ -10,7 +10,7 @@ import itertools
 import re
 
 from wessl.config import Config
-from wessl.data.view_config import Crop
+from wessl.data.views.config import Crop
 from wessl.encoder.sizes import GRID, SIZES
 
 PEAK_FLOPS = {  # dense bf16 (fp16 where there is none), from the makers' data sheets

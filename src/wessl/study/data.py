@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wessl.data.pictures import Pictures
-from wessl.data.sources import Source, open_source
+from wessl.data.sources.open import Source, open_source
 from wessl.errors import UserError
 from wessl.report.words import count
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from wessl import plan
-from wessl.data.cache import PictureCache
-from wessl.data.sources import Source
-from wessl.data.splits import held_out
-from wessl.data.transfer_sets import TransferSet, open_transfer_sets
+from wessl.data.cache.cache import PictureCache
+from wessl.data.labelled.splits import held_out
+from wessl.data.labelled.transfer_sets import TransferSet, open_transfer_sets
+from wessl.data.sources.open import Source
 from wessl.errors import UserError
 from wessl.evaluate.protocol import HELD_OUT
 from wessl.evaluate.protocol_names import check_protocols

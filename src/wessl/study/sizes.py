@@ -12,7 +12,7 @@ from typing import Any
 from wessl import auto, recipes
 from wessl.auto import DataFacts
 from wessl.config import Config, HeadsConfig
-from wessl.data.view_config import Views, dino_views, msn_views
+from wessl.data.views.config import Views, dino_views, msn_views
 from wessl.settings import full_name, override
 from wessl.study.cell import AtLeast, Cell, Share, Size
 from wessl.study.grids import HIDDEN

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wessl.commands.classify import Classify
-from wessl.data.sources import Source, cache_directory
+from wessl.data.sources.open import Source, cache_directory
 from wessl.errors import UserError
 from wessl.evaluate.progress import bar
 from wessl.export.choices import Read

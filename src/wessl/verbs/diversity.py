@@ -16,7 +16,7 @@ from wessl.analyse.record import record
 from wessl.commands.diversity import PICTURES
 from wessl.commands.diversity import Diversity as Asked
 from wessl.config import Config
-from wessl.data.sources import open_source
+from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder
 from wessl.evaluate.knn import full_precision

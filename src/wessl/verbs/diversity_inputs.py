@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from wessl.config import Config
-from wessl.data.cache import PictureCache
-from wessl.data.cache_build import build_cache, find_cache
-from wessl.data.cache_writer import Progress
+from wessl.data.cache.build import build_cache, find_cache
+from wessl.data.cache.cache import PictureCache
+from wessl.data.cache.writer import Progress
 from wessl.data.pictures import Pictures
-from wessl.data.source import Source, Subset
+from wessl.data.sources.source import Source, Subset
 from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder
 from wessl.evaluate.gallery import thumbnail
 from wessl.pretrain.console import Console
 from wessl.pretrain.model import Model, build_model
 from wessl.run import Run
-from wessl.verbs.header import describe_data
+from wessl.verbs.training.header import describe_data
 
 SEED = 0
 GROUP = 4

@@ -11,8 +11,8 @@ from typing import Any
 
 from wessl.commands.doctor import Doctor
 from wessl.errors import pip_install
-from wessl.verbs import doctor_facts as facts
-from wessl.verbs.doctor_rules import RULES
+from wessl.verbs.diagnosis import facts
+from wessl.verbs.diagnosis.rules import RULES
 
 Record = dict[str, Any]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from wessl import plan
-from wessl.data.sources import Source, open_source
+from wessl.data.sources.open import Source, open_source
 from wessl.errors import UserError
 from wessl.evaluate.features import TrainedEncoder, load
 from wessl.run import Run

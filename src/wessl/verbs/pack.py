@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wessl.commands.pack import Pack, check_numbers
-from wessl.data.pack import pack_source
-from wessl.data.pack_folder import SKIPPED, Request
+from wessl.data.packing.folder import SKIPPED, Request
+from wessl.data.packing.pack import pack_source
 from wessl.data.pictures import gigabytes
-from wessl.data.sources import open_source
+from wessl.data.sources.open import open_source
 from wessl.evaluate.progress import bar
 
 

@@ -15,9 +15,9 @@ from wessl.commands.budget import seconds
 from wessl.commands.pretrain import Asked
 from wessl.commands.reading import grouped
 from wessl.config import Config, Options
-from wessl.data.cache import PictureCache
+from wessl.data.cache.cache import PictureCache
 from wessl.data.pictures import Decode, Pictures
-from wessl.data.sources import open_source
+from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 from wessl.plan import Plan
 from wessl.pretrain.console import Console
@@ -30,14 +30,15 @@ from wessl.report.story import read
 from wessl.run import Run, describe_encoder
 from wessl.settings import from_dict, full_name, override
 from wessl.track.report import tracked
-from wessl.verbs import checks, launch, launched, resume
-from wessl.verbs.begin import build_trainer, decode_pictures, say_pictures, say_resumed
-from wessl.verbs.budget_watch import watched
-from wessl.verbs.header import describe_data, describe_run
-from wessl.verbs.launch_checks import refuse_in_vain
-from wessl.verbs.probe import make_probe, open_probe, probe_source
-from wessl.verbs.same_pictures import refuse_other_pictures
-from wessl.verbs.start import Start, find_start
+from wessl.verbs.launching import launch, launched
+from wessl.verbs.launching.checks import refuse_in_vain
+from wessl.verbs.training import checks, resume
+from wessl.verbs.training.begin import build_trainer, decode_pictures, say_pictures, say_resumed
+from wessl.verbs.training.budget_watch import watched
+from wessl.verbs.training.header import describe_data, describe_run
+from wessl.verbs.training.probe import make_probe, open_probe, probe_source
+from wessl.verbs.training.same_pictures import refuse_other_pictures
+from wessl.verbs.training.start import Start, find_start
 
 State = dict[str, Any]
 Change = Callable[[Config], Config]
@@ -168,7 +169,7 @@ def draw(
     device: torch.device,
     console: Console,
 ) -> None:
-    from wessl.verbs.illustrate import after_training  # drawing takes a second to import
+    from wessl.verbs.training.illustrate import after_training  # drawing takes a second to import
 
     console.doing("drawing the report")
     after_training(run, data, cache, options.cache, str(device), console.say)

@@ -10,7 +10,7 @@ from wessl import plan
 from wessl.config import Options
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.pretrain.place import find_place
-from wessl.verbs import launched
+from wessl.verbs.launching import launched
 
 
 @contextlib.contextmanager

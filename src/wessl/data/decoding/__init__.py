@@ -1,0 +1,1 @@
+"""One picture file to pixels, or the reason why not."""

@@ -1,0 +1,1 @@
+"""JPEGs decoded by the GPU."""

@@ -1,0 +1,1 @@
+"""Which labels an evaluation may see, and labelled datasets to measure on."""

@@ -1,0 +1,1 @@
+"""Tar shards in the WebDataset layout: found, indexed, read and written."""

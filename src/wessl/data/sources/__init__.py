@@ -1,0 +1,1 @@
+"""Where pictures come from: folders, lists, arrays, the hub."""

@@ -1,0 +1,1 @@
+"""Views of pictures for training and evaluation: settings, resampling, colours, kernels."""

@@ -1,0 +1,1 @@
+"""What ``wessl doctor`` is made of."""

@@ -1,0 +1,1 @@
+"""What ``wessl evaluate`` is made of."""

@@ -1,0 +1,1 @@
+"""What ``wessl pretrain`` does before, beside and after the loop."""
