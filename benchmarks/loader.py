@@ -30,9 +30,9 @@ from wessl.data.cache.build import build_cache
 from wessl.data.cache.sync import wait_for_disk
 from wessl.data.gpu_jpeg.nvjpeg import NvJpeg
 from wessl.data.loading.loader import Loader
-from wessl.data.loading.workers import decode_many
 from wessl.data.sources.open import ArraySource, open_source
 from wessl.data.sources.source import Source
+from wessl.data.workers.many import decode_many
 from wessl.errors import UserError
 
 

@@ -106,22 +106,22 @@ class LightlyDino:
         heads = [DINOProjectionHead(encoder.num_features, output_dim=codes) for _ in range(2)]
         self.student = nn.Sequential(encoder, heads[0]).to(device).train()
         self.teacher = nn.Sequential(copy.deepcopy(encoder), heads[1]).to(device)
-        self.teacher.requires_grad_(False)
+        self.teacher.requires_grad_(False).eval()
         self.loss = DINOLoss(codes).to(device)
         self.optimizer = torch.optim.AdamW(self.student.parameters(), lr=5e-4, fused=True)
         self.update_momentum = update_momentum
         self.type = device.type
 
     def compile(self) -> None:
-        for encoder in (self.student[0], self.teacher[0]):
-            encoder.compile()
+        for part in (*self.student, self.teacher):
+            part.compile()
 
     def step(self, views: list[Tensor], n: int) -> Tensor:
         with torch.autocast(self.type, torch.bfloat16):
             with torch.no_grad():
                 taught = [self.teacher(view) for view in views[0].split(n)]
             learnt = [self.student(view) for same in views for view in same.split(n)]
-            loss = self.loss(taught, learnt)
+        loss = self.loss([x.float() for x in taught], [x.float() for x in learnt])
         loss.backward()
         nn.utils.clip_grad_norm_(self.student.parameters(), 3.0)
         self.optimizer.step()

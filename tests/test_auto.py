@@ -17,7 +17,7 @@ from wessl.config import Config
 from wessl.errors import UserError
 from wessl.pretrain.schedules import schedule
 from wessl.settings import differences, from_dict, override, to_dict
-from wessl.verbs.training import checks
+from wessl.verbs.pretraining import checks
 
 START = max(auto.START_SECONDS.values())
 STARRED = [family for family in recipes.FAMILIES if "star" in family]

@@ -34,7 +34,7 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
         {"torch", "numpy", "safetensors"},
     ),
     "pretrain": (
-        CONFIG | {"files", "ensemble", "encoder", "data", "run"},
+        CONFIG | {"devices", "files", "ensemble", "encoder", "data", "run"},
         {"torch", "numpy", "rich"},
     ),
     "track": (  # hears rows, and knows nothing of who trains; torch has TensorBoard's writer
@@ -60,6 +60,10 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
         THIRD_PARTY | {"onnxruntime"},
     ),
 }
+DATA = (  # a part imports itself and those before it
+    "forms", "draws", "sole_builder", "decoding", "batch", "sources", "labelled", "workers",
+    "gpu_jpeg", "cache", "loading", "packing", "pictures", "views",
+)  # fmt: skip
 EVERYTHING = {"study", "recipes", "auto", "plan", "verbs", "cli", "__init__", "__main__"}
 
 
@@ -97,6 +101,19 @@ def test_a_file_imports_only_what_its_room_may(path):
             assert target in allowed_rooms | {room}, f"{room} may not import wessl.{target}"
         elif package not in sys.stdlib_module_names:
             assert package in allowed_packages, f"{room} may not import {package}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SOURCE / "data").rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE))
+)
+def test_pictures_flow_one_way_through_the_folders_of_data(path):
+    part = path.relative_to(SOURCE / "data").parts[0].removesuffix(".py")
+    if part == "__init__":
+        return
+    before = DATA[: DATA.index(part) + 1]
+    for name in imports_of(path):
+        if name.startswith("wessl.data."):
+            assert name.split(".")[2] in before, f"{part} may not import {name}"
 
 
 def test_the_check_would_notice(tmp_path):

@@ -11,8 +11,8 @@ import torch
 from cache_tools import build, fill, start_builder
 from PIL import Image
 
+from wessl.data.batch import Batch
 from wessl.data.cache.build import build_cache
-from wessl.data.loading.batch import Batch
 from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 

@@ -14,7 +14,7 @@ from cache_tools import build, fill, start_builder
 from wessl.data.cache import writer as cache_writer
 from wessl.data.cache.cache import PictureCache
 from wessl.data.cache.sync import MARK, wait_for_disk
-from wessl.data.cache.writer import sole_builder
+from wessl.data.sole_builder import sole_builder
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 

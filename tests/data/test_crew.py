@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wessl.data.loading.crew import Worker
+from wessl.data.workers.crew import Worker
 
 NEEDED = 6
 """Descriptors: the memory, its mapping, and two pipes."""

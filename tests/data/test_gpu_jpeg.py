@@ -15,13 +15,13 @@ from torch import Tensor
 
 from wessl.data.cache.build import build_cache, find_cache
 from wessl.data.decoding.bad_pictures import BadPicture
-from wessl.data.gpu_jpeg.ahead import decode_with
+from wessl.data.gpu_jpeg.many import decode_with
 from wessl.data.gpu_jpeg.nvjpeg import NvJpeg
 from wessl.data.loading.loader import Loader
-from wessl.data.loading.workers import decode_many
 from wessl.data.pictures import choose_decode, open_pictures
 from wessl.data.sources.files import FileSource
 from wessl.data.sources.open import Subset, open_source
+from wessl.data.workers.many import decode_many
 from wessl.errors import Lost, UserError
 
 N = 150

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from wessl.data.loading.loader import Loader
-from wessl.data.loading.workers import decode_many
 from wessl.data.sources.open import open_source
+from wessl.data.workers.many import decode_many
 from wessl.errors import UserError
 
 datasets = pytest.importorskip("datasets")

@@ -16,12 +16,12 @@ from PIL import Image
 from process_tools import alive, children, cpu_ticks, descendants
 from torch import Tensor
 
+from wessl.data.batch import Batch
 from wessl.data.cache.build import build_cache
 from wessl.data.cache.cache import PictureCache
-from wessl.data.loading.batch import Batch
 from wessl.data.loading.loader import Loader, epoch_order
-from wessl.data.loading.workers import decode_many
 from wessl.data.sources.open import Source, open_source
+from wessl.data.workers.many import decode_many
 from wessl.errors import Failure, UserError
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

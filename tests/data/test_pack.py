@@ -17,7 +17,7 @@ from shard_tools import numbered_shards
 
 import wessl
 from wessl.data.decoding.bad_pictures import ShardLost
-from wessl.data.shards.write import Member, write_shard
+from wessl.data.packing.shard import Member, write_shard
 from wessl.data.sources.open import Source, open_source
 from wessl.errors import Failure, UserError
 from wessl.verbs.pack import Packed

@@ -17,9 +17,9 @@ from shard_tools import number, numbered_shards, png, tar
 import wessl
 from wessl.data.decoding.bad_pictures import ShardLost
 from wessl.data.loading.loader import Loader
-from wessl.data.loading.workers import decode_many
-from wessl.data.shards import files as shard_files
 from wessl.data.sources.open import open_source
+from wessl.data.sources.shards import files as shard_files
+from wessl.data.workers.many import decode_many
 from wessl.errors import Failure, UserError
 
 COUNTS = (7, 10, 5)

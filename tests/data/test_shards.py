@@ -18,11 +18,11 @@ from wessl.data.cache.build import build_cache
 from wessl.data.decoding.bad_pictures import BadPicture, ShardLost
 from wessl.data.loading.loader import Loader
 from wessl.data.loading.order import GROUP, RUN, epoch_order
-from wessl.data.loading.workers import decode_many
-from wessl.data.shards.names import expand_braces
-from wessl.data.shards.source import ShardSource
 from wessl.data.sources.open import open_source
+from wessl.data.sources.shards.names import expand_braces
+from wessl.data.sources.shards.source import ShardSource
 from wessl.data.sources.source import Subset
+from wessl.data.workers.many import decode_many
 from wessl.errors import UserError
 
 COUNTS = (7, 10, 5)

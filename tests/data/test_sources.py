@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from wessl.data.decoding.bad_pictures import BadPicture
-from wessl.data.loading.workers import decode_many
 from wessl.data.sources.names import Names
 from wessl.data.sources.open import FileSource, open_source
+from wessl.data.workers.many import decode_many
 from wessl.errors import UserError
 
 RNG = np.random.default_rng(0)

@@ -16,8 +16,8 @@ from PIL import Image
 from shard_tools import numbered_shards
 
 from wessl.data.loading.loader import Loader
-from wessl.data.loading.workers import decode_many
 from wessl.data.sources.open import open_source
+from wessl.data.workers.many import decode_many
 
 BATCH, WORLD, WORKERS = 12, 3, 2
 COUNTS = (50, 3, 61, 30)

@@ -13,9 +13,9 @@ from PIL import Image
 from process_tools import alive, children, descendants
 
 from wessl.data.decoding.bad_pictures import BadPicture
-from wessl.data.loading.workers import decode_many
 from wessl.data.sources.files import FileSource
 from wessl.data.sources.open import open_source
+from wessl.data.workers.many import decode_many
 from wessl.errors import Failure
 
 N = 100

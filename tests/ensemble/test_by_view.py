@@ -68,6 +68,21 @@ def test_it_holds_the_logits_of_a_view_or_two():
     assert for_one < views * logits
 
 
+def test_it_holds_the_hidden_layers_of_a_view_or_two():
+    m, n, views, hidden = 2, 8, 12, 20_000
+    heads = EnsembleHeads(6, m, hidden, depth=2, embed_dim=5, num_codes=7).double()
+    x = torch.randn(views * n, 6, dtype=torch.float64, requires_grad=True)
+    targets = torch.randn(2, m, n, 7, dtype=torch.float64).softmax(-1)
+    cpu = torch.device("cpu")
+    for_all = peak_bytes(lambda: at_once(heads, x, targets, "unif", True).backward(), cpu)
+    for_one = peak_bytes(
+        lambda: multiview_loss_by_view(heads, x, 0.1, targets, "unif").backward(), cpu
+    )
+    layer = 8 * m * hidden * n
+    assert for_all > 2 * views * layer
+    assert for_one < views * layer
+
+
 def test_only_large_codebooks_go_view_by_view():
     assert views_at_once(EnsembleHeads(6, 16, 8, num_codes=1024), 256, 12) == 12
     large = EnsembleHeads(6, 1, 8, num_codes=65_536)

@@ -37,10 +37,11 @@ def package(tmp_path):
 
 @pytest.mark.parametrize(
     "file",
-    ["evaluate/knn.py", "encoder/kernels/norm.py", "data/decode.py", "run/encoders.py"],
+    ["evaluate/knn.py", "encoder/kernels/norm.py", "data/decoding/decode.py", "run/encoders.py"],
 )
 def test_any_changed_line_of_what_makes_numbers_is_other_code(package, file):
     changed = package("changed")
+    assert (changed / file).exists()
     with (changed / file).open("a") as code:
         code.write("# one more\n")
     assert code_digest(changed) != code_digest(package("same"))

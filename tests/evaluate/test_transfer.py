@@ -11,9 +11,9 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 
+from wessl.data.batch import Batch
 from wessl.data.labelled.splits import held_out
 from wessl.data.labelled.transfer_sets import open_transfer_set
-from wessl.data.loading.batch import Batch
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
 from wessl.evaluate.bootstrap import accuracy_interval, class_mean_interval

@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from wessl.data.batch import Batch
 from wessl.data.cache.build import build_cache
-from wessl.data.loading.batch import Batch
 from wessl.data.sources.open import open_source
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT

@@ -34,7 +34,7 @@ from wessl.pretrain.trainer import Trainer
 from wessl.run import Run, describe_encoder
 from wessl.verbs.launching.launched import first_line, is_lost_connection
 from wessl.verbs.pretrain import pretrain_with
-from wessl.verbs.training.probe import make_probe
+from wessl.verbs.pretraining.probe import make_probe
 
 CPU = torch.device("cpu")
 

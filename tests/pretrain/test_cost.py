@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from wessl.config import Config, EncoderConfig, HeadsConfig
-from wessl.data.loading.batch import Batch
+from wessl.data.batch import Batch
 from wessl.data.views.config import dino_views, drawing_views
 from wessl.pretrain import cost
 from wessl.pretrain.batch import mask, prepare

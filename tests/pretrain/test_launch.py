@@ -100,6 +100,18 @@ def same_encoder(weights, expected) -> None:
         torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=2e-4, msg=name)
 
 
+def test_a_team_in_half_precision_has_the_losses_of_one_process_to_rounding(tmp_path, cache, data):
+    losses = []
+    for devices in (1, 2):
+        out = tmp_path / f"of-{devices}"
+        settings = SETTINGS | dict(precision="bf16", device="cpu", devices=devices)
+        run = wessl.pretrain(data, out, cache=str(cache), quiet=True, **settings)
+        losses.append([row["loss"] for row in run.read_metrics() if "loss" in row])
+    assert len(losses[0]) > 3
+    assert losses[1] == pytest.approx(losses[0], abs=0.02)
+    assert losses[1] != losses[0]  # it was a team
+
+
 def test_what_is_lost_is_replaced_and_without_restarts_the_run_is_left_whole(
     tmp_path, cache, data, start, undisturbed
 ):

@@ -17,7 +17,7 @@ from wessl.study.cell import Cell
 from wessl.study.data import Data
 from wessl.study.sizes import SIZES, resolve
 from wessl.study.studies import STUDIES
-from wessl.verbs.training import checks
+from wessl.verbs.pretraining import checks
 
 DIGITS = DataFacts(1297, 8, 8, channels=1, device="cpu", memory_bytes=8 << 30)
 TINY_IMAGENET = DataFacts(16_000, 64, 64, channels=3, device="cuda", memory_bytes=139 << 30)

@@ -1,7 +1,7 @@
 """A run that misses its budget says so once, as soon as its speed is known."""
 
 import wessl
-from wessl.verbs.training.budget_watch import watched
+from wessl.verbs.pretraining.budget_watch import watched
 
 
 class Hands:
@@ -47,7 +47,7 @@ def test_the_first_steps_which_compile_do_not_count():
 
 def test_a_real_run_on_a_machine_slower_than_reckoned_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "wessl.verbs.training.budget_watch.FAR", 0.0
+        "wessl.verbs.pretraining.budget_watch.FAR", 0.0
     )  # any machine is too slow for that
     run = wessl.pretrain(
         "builtin://digits/test", tmp_path / "run", budget=6, device="cpu", quiet=True

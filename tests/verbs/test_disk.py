@@ -7,7 +7,7 @@ import wessl
 from wessl.config import Config
 from wessl.recipes import recipe
 from wessl.settings import from_dict
-from wessl.verbs.training.disk import checkpoint_bytes
+from wessl.verbs.pretraining.disk import checkpoint_bytes
 
 
 def test_the_papers_small_recipe_keeps_four_numbers_for_each_of_its_53_million_weights():

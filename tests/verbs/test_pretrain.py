@@ -26,7 +26,7 @@ from wessl.report.story import read
 from wessl.settings import override, to_dict
 from wessl.verbs.completion import flags_of
 from wessl.verbs.launching.launched import launcher
-from wessl.verbs.training import checks, resume
+from wessl.verbs.pretraining import checks, resume
 
 
 @pytest.fixture(autouse=True)
@@ -435,6 +435,16 @@ def test_a_gamma_of_ones_own_stays_with_a_new_weighting_whatever_it_is():
         assert plan.settle(base, lambda c, x=changes: override(c, x)).loss.gamma == gamma
     default = plan.settle(base, lambda c: override(c, {"loss.weighting": "prob"}))
     assert default.loss.gamma is None
+
+
+def test_a_run_keeps_its_precision_whatever_would_be_chosen_today(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "has_bf16", lambda device: True)
+    digits, out = "builtin://digits/test", tmp_path / "run"
+    wessl.pretrain(digits, out, precision="fp32", **QUICK)
+    run = wessl.pretrain(digits, out, **QUICK)
+    assert run.read_config()["config"]["precision"] == "fp32"
+    with pytest.raises(UserError, match="precision: 'fp32' in the run, 'bf16' asked for"):
+        wessl.pretrain(digits, out, precision="bf16", **QUICK)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from wessl.data.loading.batch import Batch
+from wessl.data.batch import Batch
 
 
 def pictures(count: int, height: int, width: int, channels: int, device: torch.device) -> Batch:

@@ -9,7 +9,7 @@ from torch import Tensor
 from wessl.bench.pictures import pictures
 from wessl.bench.steps import Subject, batch_shape
 from wessl.bench.turns import Measured, Work, in_turns
-from wessl.data.loading.batch import Batch
+from wessl.data.batch import Batch
 from wessl.data.views import kernels
 from wessl.data.views.config import Views
 from wessl.data.views.make import make_views

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
+from wessl.data.forms import ENDINGS, FORMS
 from wessl.data.sources.file_urls import as_path
-from wessl.data.sources.forms import ENDINGS, FORMS
 from wessl.errors import UserError
 
 _PATTERN = frozenset("*?[{")

@@ -17,7 +17,7 @@ from wessl.data.cache.cache import PictureCache, mean_std
 from wessl.data.cache.writer import Progress
 from wessl.data.decoding.bad_pictures import BadPicture
 from wessl.data.decoding.decode import Pixels
-from wessl.data.gpu_jpeg.ahead import decode_with
+from wessl.data.gpu_jpeg.many import decode_with
 from wessl.data.gpu_jpeg.nvjpeg import BatchDecoder
 from wessl.data.sources.source import Source, cache_directory
 from wessl.errors import UserError

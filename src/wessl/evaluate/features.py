@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from wessl.config import EncoderConfig
+from wessl.data.batch import Batch
 from wessl.data.cache.cache import PictureCache
 from wessl.data.decoding.decode import PixelFormat, decode, pixels_of, with_channels
-from wessl.data.loading.batch import Batch
 from wessl.data.views.make import centre_crop
 from wessl.errors import UserError
 from wessl.evaluate.passes import EncoderPass, Progress

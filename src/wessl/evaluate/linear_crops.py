@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wessl.data.batch import Batch
 from wessl.data.cache.cache import PictureCache
-from wessl.data.loading.batch import Batch
 from wessl.data.views.config import Crop, Photometric, Views
 from wessl.data.views.make import make_views
 from wessl.errors import UserError

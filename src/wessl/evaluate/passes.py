@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from wessl.data.batch import Batch
 from wessl.data.cache.cache import PictureCache
-from wessl.data.loading.batch import Batch
 from wessl.devices import has_bf16
 from wessl.errors import UserError
 from wessl.evaluate.readings import TOKENS, Reading, check_readings

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wessl.data.decoding.bad_pictures import BadPicture
-from wessl.data.loading.workers import decode_many
 from wessl.data.sources.file_urls import as_path
 from wessl.data.sources.names import Names
 from wessl.data.sources.open import FileSource, Source, open_source
+from wessl.data.workers.many import decode_many
 from wessl.errors import UserError
 from wessl.export.label_lookup import find, not_found
 from wessl.export.label_table import as_text, read_table

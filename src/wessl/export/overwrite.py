@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from wessl.data.shards.source import ShardSource
 from wessl.data.sources.file_urls import as_path
 from wessl.data.sources.files import look_at_files
 from wessl.data.sources.open import FileSource, Source
+from wessl.data.sources.shards.source import ShardSource
 from wessl.errors import UserError
 
 Identity = tuple[int, int]

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wessl.data.batch import Batch
 from wessl.data.decoding.bad_pictures import BadPicture
 from wessl.data.decoding.decode import Pixels
-from wessl.data.loading.batch import Batch
-from wessl.data.loading.workers import decode_many
 from wessl.data.sources.open import Source
+from wessl.data.workers.many import decode_many
 from wessl.errors import Failure, UserError
 from wessl.evaluate.features import TrainedEncoder
 from wessl.evaluate.passes import settle_precision

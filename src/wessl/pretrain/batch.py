@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from wessl.config import Config
+from wessl.data.batch import Batch
 from wessl.data.draws import uniform
-from wessl.data.loading.batch import Batch
 from wessl.data.views.make import make_views
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wessl.data.loading.batch import Batch
+from wessl.data.batch import Batch
 from wessl.errors import Failure, Interrupted
 from wessl.pretrain.cost import flops_per_image, peak_flops
 from wessl.pretrain.health import Finding, examine, rhythm

@@ -7,19 +7,22 @@ from contextlib import contextmanager
 import torch
 
 from wessl.config import Config
+from wessl.devices import usable_cores
 from wessl.pretrain.cost import flops_per_image
 
 SMALL_STEP = 10e9
-"""Operations of a step up to which half-precision convolutions are as fast on one thread as on two:
-38 ms for the demo's 4e9 either way, and 38 instead of 144 where something else keeps a core busy. A
-step of 34e9 takes 290 ms on one thread and 216 on two."""
+"""Operations up to which half-precision convolutions are as fast on one thread as on two: 38 ms for
+the demo's 4e9 either way, and 38 instead of 144 where something else keeps one of two cores busy.
+34e9 take 290 ms on one thread and 216 on two."""
+FEW_CORES = 4
+"""More might win: nobody has tried."""
 
 
 @contextmanager
-def suitable_threads(config: Config, device: torch.device) -> Iterator[None]:
-    """One where a second would only wait for the first; torch's own number else, or the user's."""
+def suitable_threads(config: Config, device: torch.device, processes: int = 1) -> Iterator[None]:
+    """One where a second would only wait for the first, else torch's own number."""
     before = torch.get_num_threads()
-    if wants_one_thread(config, device) and "OMP_NUM_THREADS" not in os.environ:
+    if wants_one_thread(config, device, processes):
         torch.set_num_threads(1)
     try:
         yield
@@ -27,6 +30,10 @@ def suitable_threads(config: Config, device: torch.device) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def wants_one_thread(config: Config, device: torch.device) -> bool:
+def wants_one_thread(config: Config, device: torch.device, processes: int = 1) -> bool:
+    """Whether a small step is better off so; a user's or launcher's own number stands."""
     halves = device.type == "cpu" and config.precision == "bf16" and config.encoder.kind == "conv"
-    return halves and flops_per_image(config) * config.optim.batch_size <= SMALL_STEP
+    if not halves or "OMP_NUM_THREADS" in os.environ or usable_cores() > FEW_CORES:
+        return False
+    together = config.optim.batch_size / config.optim.accumulate / processes
+    return flops_per_image(config) * together <= SMALL_STEP

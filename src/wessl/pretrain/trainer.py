@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from wessl.config import Config, Options
-from wessl.data.loading.batch import Batch
+from wessl.data.batch import Batch
 from wessl.data.loading.loader import Loader
 from wessl.ensemble.targets import Centering
 from wessl.errors import UserError

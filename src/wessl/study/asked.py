@@ -24,7 +24,7 @@ from wessl.study.cost import Measuring
 from wessl.study.data import Data
 from wessl.study.record import read_measured
 from wessl.study.sizes import resolve
-from wessl.verbs.training import checks
+from wessl.verbs.pretraining import checks
 
 State = dict[str, Any]
 

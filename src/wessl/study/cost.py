@@ -10,7 +10,7 @@ from wessl.data.views.config import Crop, Views
 from wessl.encoder.sizes import SIZES
 from wessl.evaluate.spelling import parse_shots
 from wessl.pretrain.cost import flops_per_image
-from wessl.verbs.training.disk import checkpoint_bytes, encoder_bytes
+from wessl.verbs.pretraining.disk import checkpoint_bytes, encoder_bytes
 
 MEASURE_SECONDS = {"cuda": 5.0, "cpu": 0.4}
 """Of a run's measuring and its page however small it is; measured on the CPU, supposed else."""

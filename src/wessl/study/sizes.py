@@ -111,7 +111,7 @@ def _of_size(size: Size, config: Config, facts: DataFacts) -> dict[str, Any]:
     transformer = config.encoder.kind == "vit"
     if transformer:
         settings["encoder.size"] = "T"
-    elif facts.device == "cpu":  # nor its kind over the numbers of a table
+    elif facts.device == "cpu":  # whatever this CPU does best, so that a table can be made again
         settings["precision"] = "fp32"
     if size.name == "smoke":
         settings |= {"heads.count": 4, "heads.codes": min(32, config.heads.codes)}

@@ -1,5 +1,5 @@
 """One file a verb: the function behind ``wessl.VERB(...)``, and ``command`` for what was asked.
 
 They wire the rooms together; nothing in a room knows of them. The larger verbs have their parts in
-``training``, ``evaluation``, ``launching`` and ``diagnosis``.
+``pretraining``, ``evaluating``, ``launching`` and ``diagnosis``.
 """

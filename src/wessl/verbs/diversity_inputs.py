@@ -19,7 +19,7 @@ from wessl.evaluate.gallery import thumbnail
 from wessl.pretrain.console import Console
 from wessl.pretrain.model import Model, build_model
 from wessl.run import Run
-from wessl.verbs.training.header import describe_data
+from wessl.verbs.pretraining.header import describe_data
 
 SEED = 0
 GROUP = 4

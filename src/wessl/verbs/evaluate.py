@@ -16,9 +16,9 @@ from wessl.evaluate.settings import Settings
 from wessl.evaluate.spelling import settle_all
 from wessl.pretrain.parallel import Team
 from wessl.run import Run
-from wessl.verbs.evaluation.inputs import enter
-from wessl.verbs.evaluation.task import on_one_task
-from wessl.verbs.evaluation.transfer import on_other_sets, open_sets
+from wessl.verbs.evaluating.inputs import enter
+from wessl.verbs.evaluating.task import on_one_task
+from wessl.verbs.evaluating.transfer import on_other_sets, open_sets
 from wessl.verbs.sharing import sharing
 
 Record = dict[str, Any]

@@ -31,14 +31,14 @@ from wessl.run import Run, describe_encoder
 from wessl.settings import from_dict, full_name, override
 from wessl.track.report import tracked
 from wessl.verbs.launching import launch, launched
-from wessl.verbs.launching.checks import refuse_in_vain
-from wessl.verbs.training import checks, resume
-from wessl.verbs.training.begin import build_trainer, decode_pictures, say_pictures, say_resumed
-from wessl.verbs.training.budget_watch import watched
-from wessl.verbs.training.header import describe_data, describe_run
-from wessl.verbs.training.probe import make_probe, open_probe, probe_source
-from wessl.verbs.training.same_pictures import refuse_other_pictures
-from wessl.verbs.training.start import Start, find_start
+from wessl.verbs.pretraining import checks, resume
+from wessl.verbs.pretraining.begin import build_trainer, decode_pictures, say_pictures, say_resumed
+from wessl.verbs.pretraining.budget_watch import watched
+from wessl.verbs.pretraining.header import describe_data, describe_run
+from wessl.verbs.pretraining.launch_checks import refuse_in_vain
+from wessl.verbs.pretraining.probe import make_probe, open_probe, probe_source
+from wessl.verbs.pretraining.same_pictures import refuse_other_pictures
+from wessl.verbs.pretraining.start import Start, find_start
 
 State = dict[str, Any]
 Change = Callable[[Config], Config]
@@ -134,8 +134,7 @@ def pretrain_with(
         mean, std = header["normalisation"]["mean"], header["normalisation"]["std"]
         describe = describe_encoder(config, mean, std)
         init, state = team.share(None if start is None else (start.init, start.state))
-        held.enter_context(suitable_threads(config, where))
-        with checks.enough_memory(config, where):
+        with checks.enough_memory(config, where), suitable_threads(config, where, team.world):
             trainer = build_trainer(config, options, pictures, where, (mean, std), init, team)
             labelled = team.in_turn(lambda: open_probe(probed, pictures, config, options, console))
             probe = make_probe(labelled, describe, team)
@@ -169,7 +168,9 @@ def draw(
     device: torch.device,
     console: Console,
 ) -> None:
-    from wessl.verbs.training.illustrate import after_training  # drawing takes a second to import
+    from wessl.verbs.pretraining.illustrate import (
+        after_training,  # drawing takes a second to import
+    )
 
     console.doing("drawing the report")
     after_training(run, data, cache, options.cache, str(device), console.say)

@@ -1,7 +1,7 @@
 """Where a source's cache lies, whether it is there, and its building if not.
 
 It is written under another name and renamed when complete, so a folder of the right name is always
-whole (`cache_sync` tells why even when the power fails); a lock lets a second process wait instead
+whole (`cache.sync` tells why even when the power fails); a lock lets a second process wait instead
 of decoding again.
 """
 
@@ -13,9 +13,10 @@ from typing import Any
 
 from wessl.data.cache.cache import PictureCache
 from wessl.data.cache.sync import is_marked, is_safe, sync_behind
-from wessl.data.cache.writer import Progress, sole_builder, write_cache
+from wessl.data.cache.writer import Progress, write_cache
 from wessl.data.decoding.bad_pictures import check_bad
 from wessl.data.gpu_jpeg.nvjpeg import BatchDecoder
+from wessl.data.sole_builder import sole_builder
 from wessl.data.sources.source import Source, cache_directory
 
 VERSION = 2

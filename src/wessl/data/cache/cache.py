@@ -1,7 +1,7 @@
 """Pictures decoded once: one flat uint8 file, mapped into memory or held on the device.
 
 A cache is a folder `pictures-<hash>` with `pixels.bin` (the pictures end to end), a few `.npy`
-arrays and `header.json`; `cache_build` finds it or has it written.
+arrays and `header.json`; `cache.build` finds it or has it written.
 """
 
 import math
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wessl.data.batch import Batch
 from wessl.data.decoding.bad_pictures import Skipped
-from wessl.data.loading.batch import Batch
 from wessl.data.sources.names import Names
 
 

@@ -8,10 +8,9 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,62 +21,16 @@ from numpy.typing import NDArray
 from wessl.data.cache.sync import mark, sync
 from wessl.data.decoding.bad_pictures import BadPicture, Skipped, check_bad
 from wessl.data.decoding.decode import Pixels
-from wessl.data.gpu_jpeg.ahead import decode_with
+from wessl.data.gpu_jpeg.many import decode_with
 from wessl.data.gpu_jpeg.nvjpeg import BatchDecoder
 from wessl.data.sources.names import Names
 from wessl.data.sources.source import Source
-from wessl.errors import Failure, UserError
+from wessl.errors import Failure
 
 Progress = Callable[[int, int], None]
 SMALL = 1 << 26
 """Bytes whose way to the disk nobody notices."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@contextmanager
-def sole_builder(home: Path, there: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-    """Hold a lock that dies with its process, and clear away what a killed builder left.
-
-    False, without the lock, as soon as `there` says that another process has done the work: it
-    may keep the lock for longer.
-    """
-    try:
-        home.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"the cache {home.parent} cannot be made ({error}): set WESSL_CACHE"
-        ) from error
-    try:
-        import fcntl
-    except ImportError:  # Windows: two processes may both decode, and the last rename wins
-        yield True
-        return
-    path = home.with_name(home.name + ".lock")
-    while True:
-        try:
-            lock = os.open(path, os.O_CREAT | os.O_RDWR)
-        except OSError as error:
-            raise UserError(
-                f"cannot write in the cache {home.parent} ({error}): set WESSL_CACHE"
-            ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.exists() and os.path.samestat(os.fstat(lock), os.stat(path)):
-                break
-            os.close(lock)  # its last holder removed the file: lock the new one
-        except BlockingIOError:
-            os.close(lock)
-            if there():
-                yield False
-                return
-            time.sleep(0.1)
-    try:
-        for left in home.parent.glob(home.name + ".part-*"):
-            shutil.rmtree(left)
-        yield True
-    finally:
-        path.unlink(missing_ok=True)  # with its folder, if somebody removed that
-        os.close(lock)
 
 
 def write_cache(
@@ -91,7 +44,7 @@ def write_cache(
 ) -> None:
     """Decode `source` into the folder `home`, replacing it; `wanted` goes into its header.
 
-    A large one is still marked then (see `cache_sync`): the disk may not have it yet.
+    A large one is still marked then (see `cache.sync`): the disk may not have it yet.
     """
     part = Path(tempfile.mkdtemp(dir=home.parent, prefix=home.name + ".part-"))
     writing = _Writing(part, len(source))

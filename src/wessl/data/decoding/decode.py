@@ -23,7 +23,7 @@ from PIL import Image, ImageOps
 from wessl.data.decoding.bad_pictures import BadPicture, undecodable
 from wessl.data.decoding.pixels import Pixels, as_array, shrink, with_channels
 from wessl.data.decoding.tiff import grey_twin
-from wessl.data.sources.forms import ENDINGS
+from wessl.data.forms import ENDINGS
 
 __all__ = [
     "ENDINGS",

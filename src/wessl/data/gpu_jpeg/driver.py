@@ -19,8 +19,8 @@ from wessl.data.decoding.decode import Pixels
 from wessl.data.gpu_jpeg.file import Jpeg
 from wessl.data.gpu_jpeg.nvjpeg import BatchDecoder, sound_jpeg
 from wessl.data.gpu_jpeg.shrink import Way, shrink_into
-from wessl.data.loading.worker_process import attempt
 from wessl.data.sources.source import Source
+from wessl.data.workers.process import attempt
 from wessl.errors import Lost
 
 AT_ONCE = 1 << 24

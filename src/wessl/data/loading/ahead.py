@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext, suppress
 import torch
 from torch import Tensor
 
-from wessl.data.loading.batch import Batch
+from wessl.data.batch import Batch
 
 Numbered = Generator[tuple[Tensor, Batch], None, None]
 

@@ -17,17 +17,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from wessl.data.batch import Batch
 from wessl.data.cache.cache import PictureCache
 from wessl.data.decoding.bad_pictures import BadPicture, ShardLost, Skipped, check_bad
 from wessl.data.decoding.decode import Pixels
-from wessl.data.gpu_jpeg.ahead import decode_with
+from wessl.data.gpu_jpeg.many import decode_with
 from wessl.data.gpu_jpeg.nvjpeg import BatchDecoder
 from wessl.data.loading.ahead import Numbered, ahead_of
-from wessl.data.loading.batch import Batch
 from wessl.data.loading.memory import available_memory
 from wessl.data.loading.order import epoch_order
-from wessl.data.loading.workers import Decoded
 from wessl.data.sources.source import Source
+from wessl.data.workers.many import Decoded
 from wessl.errors import Lost, UserError
 
 __all__ = ["Loader", "Residency", "check_batch", "check_parts", "epoch_order"]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from wessl.data.decoding.bad_pictures import BadPicture, Skipped, check_bad
 from wessl.data.decoding.decode import Pixels
-from wessl.data.loading.workers import decode_many
 from wessl.data.packing.encode import Encoder, split_off_ending
 from wessl.data.packing.folder import (
     SKIPPED,
@@ -24,13 +23,14 @@ from wessl.data.packing.folder import (
     write_journal,
     write_skipped,
 )
+from wessl.data.packing.shard import Member, write_shard
 from wessl.data.packing.target import REQUEST
-from wessl.data.shards.files import ShardFiles
-from wessl.data.shards.index import INDEX, merge, save_index
-from wessl.data.shards.labels import CLASSES
-from wessl.data.shards.scan import Scanned, scan_tar
-from wessl.data.shards.write import Member, write_shard
+from wessl.data.sources.shards.files import ShardFiles
+from wessl.data.sources.shards.index import INDEX, merge, save_index
+from wessl.data.sources.shards.labels import CLASSES
+from wessl.data.sources.shards.scan import Scanned, scan_tar
 from wessl.data.sources.source import Source
+from wessl.data.workers.many import decode_many
 from wessl.errors import Failure
 from wessl.files import FULL, write_json
 

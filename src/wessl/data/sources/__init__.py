@@ -1,1 +1,1 @@
-"""Where pictures come from: folders, lists, arrays, the hub."""
+"""Where pictures come from: folders, lists, arrays, the hub, shards."""

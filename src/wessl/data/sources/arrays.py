@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wessl.data.decoding.decode import Pixels, shrink, with_channels
-from wessl.data.sources.forms import FORMS
+from wessl.data.forms import FORMS
 from wessl.data.sources.source import Source, digest, number_labels
 from wessl.errors import UserError
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from wessl.data.decoding.bad_pictures import BadPicture
 from wessl.data.decoding.decode import ENDINGS, Pixels
-from wessl.data.sources.forms import FORMS
+from wessl.data.forms import FORMS
 from wessl.data.sources.names import Names, list_folder
 from wessl.data.sources.source import EncodedSource, digest, number_labels
 from wessl.errors import UserError

@@ -17,7 +17,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from wessl.data.sources.forms import ENDINGS, UNREAD
+from wessl.data.forms import ENDINGS, UNREAD
 from wessl.errors import UserError
 
 KEEP_INDEX_FROM = 10_000

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 from wessl.data.decoding.decode import ENDINGS
+from wessl.data.forms import FORMS
 from wessl.data.sources.arrays import ArraySource, open_digits, read_npz
 from wessl.data.sources.file_urls import as_path
 from wessl.data.sources.files import FileSource, open_folder, open_list
-from wessl.data.sources.forms import FORMS
 from wessl.data.sources.source import Source, Subset, cache_directory
 from wessl.errors import UserError
 
@@ -42,7 +42,7 @@ def open_source(
         return open_hub(text, channels)
     path = Path(text).expanduser()
     if "://" in text or (path.suffix.lower() == ".tar" and not path.is_dir()):
-        from wessl.data.shards.source import open_shards
+        from wessl.data.sources.shards.source import open_shards
 
         return open_shards(text, channels, cache_directory(directory))
     if path.is_dir():
@@ -60,7 +60,7 @@ def _folder(path: Path, channels: int | None, keep: Path) -> Source:
     if (source := open_folder(path, channels, keep)) is not None:
         return source
     if any(path.glob("*.tar")):
-        from wessl.data.shards.source import open_shards
+        from wessl.data.sources.shards.source import open_shards
 
         return open_shards(str(path / "*.tar"), channels, keep)
     raise UserError(

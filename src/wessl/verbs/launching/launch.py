@@ -19,8 +19,8 @@ from wessl.devices import usable_cores
 from wessl.errors import Failure, Interrupted, UserError
 from wessl.pretrain.place import find_place
 from wessl.run import Run
-from wessl.verbs.launching.checks import crowded
 from wessl.verbs.launching.launched import LAUNCHED
+from wessl.verbs.pretraining.launch_checks import crowded
 
 DISTRIBUTED = "torch.distributed"
 

@@ -15,9 +15,9 @@ from wessl.data.gpu_jpeg.driver import Driver, Lot, Read
 from wessl.data.gpu_jpeg.file import as_jpeg
 from wessl.data.gpu_jpeg.nvjpeg import BatchDecoder
 from wessl.data.gpu_jpeg.shrink import way_of
-from wessl.data.loading.worker_process import attempt
-from wessl.data.loading.workers import CHUNK, Decoded, decode_many
 from wessl.data.sources.source import Source
+from wessl.data.workers.many import CHUNK, Decoded, decode_many
+from wessl.data.workers.process import attempt
 
 LOT = 64
 """Pictures that are decoded and copied together."""

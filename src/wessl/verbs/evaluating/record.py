@@ -13,7 +13,7 @@ from wessl.errors import Failure
 from wessl.evaluate.suite import Row
 from wessl.report.measured import STUDENT
 from wessl.run import Run
-from wessl.verbs.evaluation.again import MADE
+from wessl.verbs.evaluating.again import MADE
 
 Record = dict[str, Any]
 

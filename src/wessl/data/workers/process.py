@@ -18,7 +18,7 @@ import numpy as np
 
 from wessl.data.decoding.bad_pictures import BadPicture
 from wessl.data.decoding.decode import Pixels, shrink
-from wessl.data.loading.shared import shared
+from wessl.data.workers.shared import shared
 
 Answer = tuple[int, ...] | Pixels | BadPicture
 """The shape of a picture in shared memory, one that found no room there, or why there is none."""

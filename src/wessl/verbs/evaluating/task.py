@@ -15,12 +15,12 @@ from wessl.evaluate.table import explain, explain_confused, print_comparison
 from wessl.evaluate.task import Task
 from wessl.pretrain.parallel import Team
 from wessl.run import Run
-from wessl.verbs.evaluation.again import Known, how_made, said_of_known
-from wessl.verbs.evaluation.inputs import Say, open_task, read_splits
-from wessl.verbs.evaluation.record import describe, plain, save
-from wessl.verbs.evaluation.seen import said_of_pretraining
-from wessl.verbs.evaluation.verdict import verdict
-from wessl.verbs.training.illustrate import after_evaluation
+from wessl.verbs.evaluating.again import Known, how_made, said_of_known
+from wessl.verbs.evaluating.inputs import Say, open_task, read_splits
+from wessl.verbs.evaluating.record import describe, plain, save
+from wessl.verbs.evaluating.seen import said_of_pretraining
+from wessl.verbs.evaluating.verdict import verdict
+from wessl.verbs.pretraining.illustrate import after_evaluation
 
 Record = dict[str, Any]
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from wessl.data.decoding.bad_pictures import ShardLost
 from wessl.data.decoding.decode import PixelFormat, sniff
-from wessl.data.shards.files import ShardFiles
-from wessl.data.shards.index import ShardIndex, index_of
-from wessl.data.shards.names import list_shards
-from wessl.data.shards.scan import HEADER, mark
+from wessl.data.sources.shards.files import ShardFiles
+from wessl.data.sources.shards.index import ShardIndex, index_of
+from wessl.data.sources.shards.names import list_shards
+from wessl.data.sources.shards.scan import HEADER, mark
 from wessl.data.sources.source import EncodedSource, digest
 from wessl.errors import UserError
 

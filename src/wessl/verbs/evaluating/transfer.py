@@ -19,9 +19,9 @@ from wessl.evaluate.table import print_transfer
 from wessl.evaluate.transfer import open_parts, squashed, transfer
 from wessl.pretrain.parallel import Team
 from wessl.run import Run
-from wessl.verbs.evaluation.again import how_made, said_of_known, transfer_key
-from wessl.verbs.evaluation.inputs import Say
-from wessl.verbs.evaluation.record import save_transfer
+from wessl.verbs.evaluating.again import how_made, said_of_known, transfer_key
+from wessl.verbs.evaluating.inputs import Say
+from wessl.verbs.evaluating.record import save_transfer
 from wessl.verbs.pages import write_page
 
 Record = dict[str, Any]

@@ -23,12 +23,12 @@ from wessl.pretrain.parallel import Team
 from wessl.pretrain.spread import describe_team
 from wessl.run import Run
 from wessl.settings import from_dict
-from wessl.verbs.training import checks, resume
-from wessl.verbs.training.begin import find_jpeg, say_resumed
-from wessl.verbs.training.disk import say_disk
-from wessl.verbs.training.header import describe_data
-from wessl.verbs.training.init import THEIRS, read_init
-from wessl.verbs.training.probe import probe_source
+from wessl.verbs.pretraining import checks, resume
+from wessl.verbs.pretraining.begin import find_jpeg, say_resumed
+from wessl.verbs.pretraining.disk import say_disk
+from wessl.verbs.pretraining.header import describe_data
+from wessl.verbs.pretraining.init import THEIRS, read_init
+from wessl.verbs.pretraining.probe import probe_source
 
 State = dict[str, Any]
 Change = Callable[[Config], Config]
@@ -144,7 +144,10 @@ def settle(
         planned = Plan(resume.config_of(old), [])
     else:
         facts = from_dict(DataFacts, old["facts"]) if old.get("facts") else None
-        planned = plan.choose(request, source, device, change, facts)
+        began = resume.config_of(old).precision  # stays, whatever would be chosen today
+        planned = plan.choose(
+            request, source, device, lambda c: change(replace(c, precision=began)), facts
+        )
         resume.refuse_changes(old, planned.config, out, request["budget"], look)
     resume.refuse_other_init(old, options.init, out)
     resume.refuse_other_jpeg(old, options.jpeg, out)
@@ -163,7 +166,7 @@ def choose_way(
     planned: Plan, source: Source, device: torch.device, options: Options
 ) -> tuple[Decode, Plan]:
     """How to decode, and the plan with all that was chosen of running it."""
-    choices = [*planned.choices, *plan.of_running(options, device)]
+    choices = [*planned.choices, *plan.of_running(options, planned.config, device)]
     jpeg = find_jpeg(options)
     if options.decode != "auto":
         return options.decode, replace(planned, choices=choices)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from wessl.data.decoding.bad_pictures import ShardLost
-from wessl.data.shards.names import file_system
+from wessl.data.sources.shards.names import file_system
 from wessl.errors import UserError
 
 TRIES = 6

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from wessl.data.shards.scan import PACKED_BY, Scanned, scan_tar
+from wessl.data.sources.shards.scan import PACKED_BY, Scanned, scan_tar
 from wessl.errors import Failure
 
 

@@ -7,8 +7,8 @@ from itertools import islice
 
 from wessl.data.decoding.bad_pictures import BadPicture
 from wessl.data.decoding.decode import Pixels
-from wessl.data.loading.crew import Chunk, Crew, Worker
-from wessl.data.loading.worker_process import Readable, attempt
+from wessl.data.workers.crew import Chunk, Crew, Worker
+from wessl.data.workers.process import Readable, attempt
 from wessl.devices import usable_cores
 
 CHUNK = 8

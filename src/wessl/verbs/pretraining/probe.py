@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from wessl.config import Config, Options
+from wessl.data.batch import Batch
 from wessl.data.decoding.bad_pictures import BadPicture
-from wessl.data.loading.batch import Batch
 from wessl.data.pictures import Pictures, choose_decode
 from wessl.data.sources.open import Source, open_source
 from wessl.errors import UserError
@@ -16,7 +16,7 @@ from wessl.evaluate.knn import knn_accuracy
 from wessl.pretrain.console import Console
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.run import State
-from wessl.verbs.training.begin import decode_pictures, find_jpeg
+from wessl.verbs.pretraining.begin import decode_pictures, find_jpeg
 
 PROBE_PICTURES = 10_000
 """It looks at this many pictures at most."""

@@ -9,8 +9,8 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from wessl.data.shards.files import ShardFiles
-from wessl.data.shards.scan import Scanned
+from wessl.data.sources.shards.files import ShardFiles
+from wessl.data.sources.shards.scan import Scanned
 
 CLASSES = "classes.json"
 Labels = tuple[NDArray[np.int64] | None, list[str] | None, str | None]

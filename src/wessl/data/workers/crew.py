@@ -18,9 +18,9 @@ import numpy as np
 
 from wessl.data.decoding.bad_pictures import BadPicture
 from wessl.data.decoding.decode import Pixels
-from wessl.data.loading.shared import share, shared_file
-from wessl.data.loading.worker_process import Answer, Place, Readable
 from wessl.data.sources.source import Source
+from wessl.data.workers.process import Answer, Place, Readable
+from wessl.data.workers.shared import share, shared_file
 from wessl.errors import Lost
 
 
@@ -120,7 +120,7 @@ class Crew:
         path = os.pathsep.join(entry for entry in sys.path if entry)
         places = [worker.place for worker in workers]
         begin = (
-            "from wessl.data.loading.worker_process import Place, split; "
+            "from wessl.data.workers.process import Place, split; "
             f"split({source}, {workers[0].slot_size}, {shrinks}, {places})"
         )
         process = subprocess.Popen(

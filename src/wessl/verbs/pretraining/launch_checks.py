@@ -13,7 +13,7 @@ from wessl.data.pictures import gigabytes
 from wessl.data.sources.open import open_source
 from wessl.devices import usable_cores
 from wessl.errors import UserError
-from wessl.verbs.training.start import Change
+from wessl.verbs.pretraining.start import Change
 
 PROCESS_BYTES = 150e6
 """What a process with torch keeps to itself before it holds any network, as measured."""

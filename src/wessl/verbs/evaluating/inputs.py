@@ -30,7 +30,7 @@ from wessl.report.measured import STUDENT
 from wessl.report.story import short_names
 from wessl.report.words import count
 from wessl.verbs.encoder_in import other_colours
-from wessl.verbs.evaluation.parts import refuse_parts
+from wessl.verbs.evaluating.parts import refuse_parts
 from wessl.weights import say_of
 
 Say = Callable[[str], None]

@@ -19,7 +19,7 @@ from wessl.pretrain.console import Console
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.pretrain.trainer import Trainer
 from wessl.run import Run
-from wessl.verbs.training import checks
+from wessl.verbs.pretraining import checks
 
 
 def find_jpeg(options: Options) -> BatchDecoder | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wessl.auto import FEW_STEPS, duration, enough_budget
 from wessl.config import Config, LossConfig, Options
-from wessl.data.loading.batch import Batch
+from wessl.data.batch import Batch
 from wessl.data.loading.loader import check_batch, check_parts
 from wessl.data.loading.memory import available_memory
 from wessl.data.pictures import gigabytes

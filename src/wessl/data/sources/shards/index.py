@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wessl.data.cache.writer import sole_builder
 from wessl.data.decoding.decode import PixelFormat
-from wessl.data.shards.files import ShardFiles
-from wessl.data.shards.labels import join_labels
-from wessl.data.shards.scan import Scanned, scan_tar
+from wessl.data.sole_builder import sole_builder
 from wessl.data.sources.names import Names
+from wessl.data.sources.shards.files import ShardFiles
+from wessl.data.sources.shards.labels import join_labels
+from wessl.data.sources.shards.scan import Scanned, scan_tar
 from wessl.data.sources.source import digest
 from wessl.errors import UserError
 

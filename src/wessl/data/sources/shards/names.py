@@ -6,7 +6,7 @@ import re
 from itertools import product
 from typing import Any
 
-from wessl.data.sources.forms import FORMS
+from wessl.data.forms import FORMS
 from wessl.errors import UserError, pip_install
 
 _BRACES = re.compile(r"\{([^{}]*)\}")

@@ -1,0 +1,1 @@
+"""Processes that decode pictures side by side."""
