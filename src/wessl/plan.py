@@ -21,6 +21,7 @@ from wessl.settings import differences, to_dict
 
 State = dict[str, Any]
 ASKED = "as asked for"
+OF_TRANSFORMERS = tuple(f"encoder.{name}" for name in ("size", "depth", "patch_size", "start"))
 LOOKED_AT = 256
 """Pictures whose headers tell the typical size."""
 
@@ -117,6 +118,8 @@ def table(plan: Plan) -> str:
     """What was chosen and why, aligned; where the user's own setting stands, it says so."""
     rows = []
     for choice in beside(plan.choices, plan.asked):
+        if plan.config.encoder.kind == "conv" and choice.setting in OF_TRANSFORMERS:
+            continue
         own = choice.value
         group = choice.setting.split(".")[0]
         if group != "views" and hasattr(plan.config, group):

@@ -80,11 +80,15 @@ def test_a_run_is_told_in_words(tmp_path):
         (
             (22, 25),
             48,
-            "changed by no more than chance: 45.8 % after 1 epoch, 52.1 % after 10 epochs",
+            "went from 45.8 % after 1 epoch to 52.1 % after 10 epochs, which may be chance",
         ),
         ((22, 40), 48, "rose from 45.8 % after 1 epoch to 83.3 % after 10 epochs"),
         ((1042, 916), 2000, "fell from 52.1 % after 1 epoch to 45.8 % after 10 epochs"),
-        ((0, 1), 1, "changed by no more than chance: 0.0 % after 1 epoch, 100.0 % after 10 epochs"),
+        (
+            (0, 1),
+            1,
+            "went from 0.0 % after 1 epoch to 100.0 % after 10 epochs, which may be chance",
+        ),
     ],
 )
 def test_accuracy_rose_or_fell_only_beyond_chance(tmp_path, right, pictures, words):

@@ -14,6 +14,7 @@ from wessl.study.data import find_data
 from wessl.study.planning import plan_study
 from wessl.study.sizes import SIZES
 from wessl.study.studies import STUDIES
+from wessl.study.table import build
 
 
 def planned(data="builtin://digits", size="smoke", study="where-how", **asked) -> Planned:
@@ -51,6 +52,16 @@ def test_asking_for_the_usual_number_of_draws_is_not_another_measurement():
         assert one.record == planned(size=size, protocols=("1-shot",), draws=usual).record
         assert one.record != planned(size=size, protocols=("1-shot",), draws=usual + 1).record
         assert one.settings.draws == usual
+
+
+@pytest.mark.parametrize(
+    ("settings", "beside"),
+    [({}, True), ({"encoder.widths": (8, 16)}, True), ({"share": "codebook"}, False)],
+)
+def test_the_papers_numbers_stand_beside_the_papers_methods_alone(settings, beside):
+    table = build(planned(study="weightings", settings=settings))
+    printed = [row["results"]["1-shot"]["paper"] for row in table["rows"]]
+    assert any(number is not None for number in printed) == beside
 
 
 @pytest.mark.parametrize("part", ["train", "test"])

@@ -186,6 +186,16 @@ def test_classes_with_few_labels_and_unreadable_pictures_are_named(run, folder, 
     assert len(found.paths) == 70
 
 
+def test_labels_one_letter_apart_are_asked_about(run, folder, tmp_path):
+    labels = tmp_path / "labels.csv"
+    rows = [f"{i:03d}.png,{'nought' if i % 10 == 0 else 'figure'}\n" for i in range(20)]
+    labels.write_text("".join([*rows, "020.png,noughht\n", "021.png,figures\n"]))
+    words = wessl.classify(run, folder, labels, device="cpu").summary
+    asked = [line for line in words.splitlines() if "differ by one letter" in line]
+    pairs = ["'figure' and 'figures'", "'noughht' and 'nought'"]
+    assert [line.split("labels ")[1].split(" differ")[0] for line in asked] == pairs
+
+
 def test_labelled_pictures_may_be_class_folders_elsewhere(run, folder, tmp_path):
     for i in range(20):
         place = tmp_path / "labelled" / f"d{i % 10}"

@@ -3,9 +3,10 @@
 import contextlib
 import difflib
 import io
+import re
 import sys
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 import tyro
@@ -28,7 +29,7 @@ def read(kind: type[T], words: Sequence[str], verb: str, default: T | None = Non
         read(Doctor, ["--json"], "doctor")
     """
     more: dict[str, Any] = {} if default is None else {"default": default}
-    with in_sentences(kind, words, verb, default):
+    with in_sentences(kind, words, verb, default), plain_help(words):
         return typing.cast(T, tyro.cli(kind, args=words, prog=f"wessl {verb}", **more))
 
 
@@ -40,6 +41,35 @@ def read_some(
     prog = f"wessl {verb}"
     with in_sentences(kind, words, verb, default, strict=False):
         return tyro.cli(kind, args=words, prog=prog, return_unknown_args=True, **more)
+
+
+@contextlib.contextmanager
+def plain_help(words: Sequence[str]) -> Iterator[None]:
+    """tyro's help without what only says that nothing was set, and in the columns it had."""
+    if not {"-h", "--help"} & set(words):
+        yield
+        return
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            yield
+    finally:
+        sys.stdout.write(without_nothing(said.getvalue()))
+
+
+def without_nothing(text: str) -> str:
+    """
+    >>> without_nothing("--to {None}|STR  A file. (default: None) |")
+    '--to STR         A file.                 |'
+    """
+
+    def shorter(words: str) -> Callable[[re.Match[str]], str]:
+        return lambda found: found.expand(words).ljust(len(found[0]))
+
+    text = re.sub(r"\{None\}\|(\S+)", shorter(r"\1"), text)
+    text = re.sub(r"\[(\w+) \[\1 \.\.\.\]\]", shorter(r"\1 ..."), text)
+    text = re.sub(r"\(default: (None)?\)", shorter(""), text)
+    return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 
 @contextlib.contextmanager

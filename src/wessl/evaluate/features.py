@@ -35,6 +35,7 @@ class TrainedEncoder(nn.Module):
         self.encoder, self.description = encoder.eval().requires_grad_(False), description
         self.dim: int = encoder.dim  # type: ignore[assignment]
         self.patch_tokens: bool = encoder.patch_tokens  # type: ignore[assignment]
+        self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
         return self.encoder(images)

@@ -41,7 +41,8 @@ def knn_words(story: Story) -> str:
         span = f"from {first.epoch:.3g} to {last.epoch:.3g} epochs"
         return f"k-NN accuracy{of} stayed at {percent(last.accuracy)}, {span}."
     if by_chance(first, last):
-        return f"k-NN accuracy{of} changed by no more than chance: {after(first)}, {after(last)}."
+        went = f"from {after(first)} to {after(last)}"
+        return f"k-NN accuracy{of} went {went}, which may be chance."
     verb = "rose" if last.accuracy > first.accuracy else "fell"
     return f"k-NN accuracy{of} {verb} from {after(first)} to {after(last)}."
 

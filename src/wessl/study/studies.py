@@ -45,7 +45,8 @@ _ALL = (
         f"{SHORT}, 16 heads, 3 seeds",
         SEEDS,
         notes=(
-            "`prob-max` diverged for the authors; `unif-all`, `kl`, `var` are not in the paper.",
+            "`prob-max` diverged for the authors, who have no numbers of `unif-all`, `kl` and "
+            "`var`.",
         ),
     ),
     Study(

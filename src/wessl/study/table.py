@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wessl._version import versions
-from wessl.settings import differences, to_dict
+from wessl.settings import differences, full_name, to_dict
 from wessl.study.asked import Asked, Item, Planned
 from wessl.study.columns import Column
 from wessl.study.intervals import Seeds, paired, summary
@@ -15,6 +15,8 @@ from wessl.study.record import read_failure
 State = dict[str, Any]
 Values = dict[str, dict[str, dict[int, float]]]
 """Cell, column, seed."""
+OTHER_METHODS = {"heads.share", "loss.weighting", "loss.target", "optim.freeze_codes_epochs"}
+"""Settings with which a study's cells are no longer what the paper has numbers of."""
 
 
 def build(planned: Planned) -> State:
@@ -88,10 +90,12 @@ def describe(column: Column) -> State:
 def make_row(planned: Planned, item: Item, items: dict[str, Item], values: Values) -> State:
     first = base_of(item, items)
     own = values[item.cell.name]
+    asked_for = {full_name(name) for name in planned.asked.settings}
+    paper = {} if asked_for & OTHER_METHODS else item.cell.paper
     results = {}
     for column in planned.columns:
         reference = values[first.cell.name][column.name] if first else {}
-        printed = item.cell.paper.get(column.in_paper)
+        printed = paper.get(column.in_paper)
         before = first.cell.paper.get(column.in_paper) if first else None
         results[column.name] = make_result(own[column.name], reference, column.relative) | dict(
             paper=number(printed), paper_difference=paper_difference(printed, before, column)

@@ -1,5 +1,6 @@
 """What a classification amounts to, in words."""
 
+import difflib
 from typing import TYPE_CHECKING
 
 from wessl.export.calibration import Calibration
@@ -22,6 +23,7 @@ def in_words(found: "Classified") -> str:
         _how_good(found),
         _how_sure(found),
         *_few(found.counts),
+        *_slips(found.counts),
         *_skipped(found.skipped),
     ]
     if found.worth_labelling:
@@ -111,6 +113,31 @@ def _few(counts: dict[str, int]) -> list[str]:
         return [f"few labels: {each} in each class; {FEW} or more are better"]
     some = ", ".join(f"{name} ({counts[name]})" for name in few[:NAMED])
     return [f"few labels: {some}{f', and {len(few) - NAMED} more' * (len(few) > NAMED)}"]
+
+
+def _slips(counts: dict[str, int]) -> list[str]:
+    """Classes that may be one, of which a label was misspelt."""
+    rare = [name for name, count in counts.items() if count < FEW]
+    pairs = [(other, name) for name in rare for other in counts if one_letter_apart(name, other)]
+    told = {tuple(sorted(pair)) for pair in pairs}
+    return [
+        f"warning: the labels {a!r} and {b!r} differ by one letter; if that is a slip, mend it "
+        "(--classes names those there should be)"
+        for a, b in sorted(told)
+    ]
+
+
+def one_letter_apart(a: str, b: str) -> bool:
+    """One letter more, less or another; short names and other signs tell classes apart.
+
+    >>> one_letter_apart("star", "starr"), one_letter_apart("part 1", "part 2")
+    (True, False)
+    """
+    steps = difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
+    changes = [(a[i:j], b[k:n]) for step, i, j, k, n in steps if step != "equal"]
+    if len(changes) != 1 or min(len(a), len(b)) < 4:
+        return False
+    return max(map(len, changes[0])) == 1 and "".join(changes[0]).isalpha()
 
 
 def _skipped(skipped: list[tuple[str, str]]) -> list[str]:
