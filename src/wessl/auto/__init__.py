@@ -14,9 +14,9 @@ held-out pictures (``docs/LOG.md``), one seed each where no number is told:
 - MSN*: half as many codes as pictures in a step. On Tiny ImageNet in 30 epochs, 64 instead of 256,
   k-NN 25.7 instead of 18.2 %, where the 256 collapsed to 5.
 - Drawings (digits): ``auto``'s sixteen heads share one codebook, which gains 2.4 points in 1-shot
-  over one head (five seeds), where sixteen whole heads gain nothing; on MNIST's digits, which had no
-  part in that choice, 2.9 (five seeds). On small photographs it gained a point in two seeds; what
-  whole heads gain from the same starts is not known yet.
+  over one head (five seeds), where sixteen whole heads gain nothing; on MNIST's digits, which had
+  no part in that choice, 2.9 (five seeds). On small photographs it gained a point in two seeds;
+  what whole heads gain from the same starts is not known yet.
 - Drawings (digits): linear heads, a milder teacher, no crops.
 """
 
