@@ -6,7 +6,7 @@ import io
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 import tyro
@@ -58,17 +58,20 @@ def plain_help(words: Sequence[str]) -> Iterator[None]:
 
 
 def without_nothing(text: str) -> str:
-    """
-    >>> without_nothing("--to {None}|STR  A file. (default: None) |")
-    '--to STR         A file.                 |'
+    """Each line as long as before, but for blanks at its end.
+
+    >>> without_nothing("-o {None}|STR, --to {None}|STR  A file. (default: None) |")
+    '-o STR, --to STR                A file.                 |'
     """
 
-    def shorter(words: str) -> Callable[[re.Match[str]], str]:
-        return lambda found: found.expand(words).ljust(len(found[0]))
+    def shorter(found: re.Match[str]) -> str:
+        words = re.sub(r"\{None\}\|", "", found[0])
+        words = re.sub(r"\[(\w+) \[\1 \.\.\.\]\]", r"\1 ...", words)
+        return words.ljust(len(found[0]))
 
-    text = re.sub(r"\{None\}\|(\S+)", shorter(r"\1"), text)
-    text = re.sub(r"\[(\w+) \[\1 \.\.\.\]\]", shorter(r"\1 ..."), text)
-    text = re.sub(r"\(default: (None)?\)", shorter(""), text)
+    text = re.sub(r"^\W*-\w?.*?(?=  |$)", shorter, text, flags=re.MULTILINE)  # flags and values
+    text = re.sub(r"^\W*\(default: (None)?\)\W*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\(default: (None)?\)", lambda found: " " * len(found[0]), text)
     return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Writing a picture cache: the lock, the decoding, the room on the disk, the rename at the end.
+"""Writing a picture cache: the decoding, the room on the disk, the rename at the end.
 
 `wessl.data.cache.cache` tells what is in the folder and reads it.
 """

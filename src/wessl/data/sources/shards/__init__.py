@@ -1,1 +1,1 @@
-"""Tar shards in the WebDataset layout: found, indexed, read and written."""
+"""Tar shards in the WebDataset layout: found, indexed and read; ``packing`` writes them."""
