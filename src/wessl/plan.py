@@ -99,7 +99,9 @@ def settle(config: Config, change: Callable[[Config], Config]) -> Config:
     return replace(changed, loss=replace(changed.loss, gamma=change(own).loss.gamma))
 
 
-def of_running(options: Options, config: Config, device: torch.device) -> list[Choice]:
+def of_running(
+    options: Options, config: Config, device: torch.device, processes: int
+) -> list[Choice]:
     """What was left to us of where and how to run."""
     gpu, choices = device.type == "cuda", []
     if options.device == "auto":
@@ -108,7 +110,7 @@ def of_running(options: Options, config: Config, device: torch.device) -> list[C
     if options.compile == "auto":
         why = "a minute or two before the first step, then faster" if gpu else "only pays on a GPU"
         choices.append(Choice("compile", "on" if gpu else "off", why))
-    if wants_one_thread(config, device):
+    if wants_one_thread(config, device, processes):
         why = "as fast as several for so small a step, and faster on a busy machine"
         choices.append(Choice("threads", 1, f"{why}; OMP_NUM_THREADS overrules it"))
     return choices

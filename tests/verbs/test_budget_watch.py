@@ -46,9 +46,8 @@ def test_the_first_steps_which_compile_do_not_count():
 
 
 def test_a_real_run_on_a_machine_slower_than_reckoned_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "wessl.verbs.pretraining.budget_watch.FAR", 0.0
-    )  # any machine is too slow for that
+    # Any machine is too slow for that.
+    monkeypatch.setattr("wessl.verbs.pretraining.budget_watch.FAR", 0.0)
     run = wessl.pretrain(
         "builtin://digits/test", tmp_path / "run", budget=6, device="cpu", quiet=True
     )

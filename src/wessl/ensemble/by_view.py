@@ -48,11 +48,10 @@ def multiview_loss_by_view(
         views = logits.unflatten(1, (-1, n)).unbind(1)
         return sum_of([lessons.of_view(v, z_mnc) for v, z_mnc in enumerate(views, first)])
 
+    def again_backward(first: int, part: Tensor) -> Tensor:
+        return checkpoint(
+            of_part, first, part, codes, use_reentrant=False, preserve_rng_state=False
+        )
+
     parts = whole.split(at_once * n, dim=-2)
-    return lessons.mean(
-        [
-            checkpoint(of_part, i * at_once, part, codes, use_reentrant=False,
-                       preserve_rng_state=False)
-            for i, part in enumerate(parts)
-        ]
-    )  # fmt: skip
+    return lessons.mean([again_backward(i * at_once, part) for i, part in enumerate(parts)])

@@ -20,7 +20,7 @@ FEW_CORES = 4
 
 @contextmanager
 def suitable_threads(config: Config, device: torch.device, processes: int = 1) -> Iterator[None]:
-    """One where a second would only wait for the first, else torch's own number."""
+    """One where a second wins nothing, else torch's own number."""
     before = torch.get_num_threads()
     if wants_one_thread(config, device, processes):
         torch.set_num_threads(1)

@@ -43,13 +43,17 @@ def size_words(table: State) -> str:
 
 def paper_words(table: State) -> str:
     """On what the numbers in italics were measured, where there are any."""
-    results = [result for row in table["rows"] for result in row["results"].values()]
-    if not table["best"] and all(result["paper"] is None for result in results):
+    if not has_papers_numbers(table):
         return ""
     spread = table.get("paper_spread", "")
     means = f"; their ± is a {spread}" if spread else ""
     words = f"{table['paper']}{means}".replace("*", r"\*")  # of DINO*, which would end the italics
     return f" *In italics the paper's own numbers, of other data: {words}.*"
+
+
+def has_papers_numbers(table: State) -> bool:
+    results = [result for row in table["rows"] for result in row["results"].values()]
+    return bool(table["best"]) or any(result["paper"] is not None for result in results)
 
 
 def grid(titles: list[str], rows: list[list[str]]) -> str:
@@ -129,6 +133,8 @@ def failure_lines(table: State) -> list[str]:
 
 
 def alias_line(table: State) -> str:
+    if not has_papers_numbers(table):
+        return ""
     other = [f"{c['name']} stands beside the paper's {c['in_paper']}" for c in table["columns"]
              if c["in_paper"] != c["name"]]  # fmt: skip
     return f"{'; '.join(other)}." if other else ""
