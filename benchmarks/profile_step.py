@@ -4,7 +4,7 @@
 
 By torch's profiler: milliseconds a step of each kind of kernel, their number, and the time in which
 none ran; then every call in which the host waited for the device between the first step and the
-last, of which there should be none.
+last launch, of which there should be none.
 """
 
 import argparse
@@ -29,6 +29,7 @@ KINDS = {
     "compiled by torch": r"^triton_",
 }
 """By the first name that fits; the rest are PyTorch's own small ones."""
+LAUNCHES = re.compile(r"^cu(da)?(LaunchKernel|GraphLaunch)")
 WAITS = re.compile(r"cuda(Stream|Device|Event)Synchronize|^cudaMemcpy$|cuStreamSynchronize")
 
 
@@ -77,7 +78,10 @@ def tell(events: list[Any], steps: int) -> None:
     busy = sum(took.values())
     print(f"{'none runs':34}{whole - busy:11.2f}{1 - busy / whole:8.1%}")
     print(f"{'in all, with the profiler':34}{whole:11.2f}{'':8}{len(kernels) / steps:9.0f}")
-    waits = Counter(e.name for e in events if WAITS.search(e.name))
+    launched = max(e.time_range.start for e in events if LAUNCHES.search(e.name))
+    waits = Counter(
+        e.name for e in events if WAITS.search(e.name) and e.time_range.start < launched
+    )
     print(f"the host waited: {dict(waits) or 'never'}")
 
 

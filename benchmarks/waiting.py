@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--sizes", type=int, default=1, help="different sizes of pictures")
     parser.add_argument("--recipe", default="dino-star-ent/vits16")
+    parser.add_argument("--only", nargs="*", choices=WAYS, help="some of the three ways")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -74,7 +75,7 @@ def main() -> None:
         write_jpegs(home / "jpegs", asked.count, 375, 500, asked.sizes)
         os.environ["WESSL_CACHE"] = str(home / "cache")
         print(f"{'':22}{'img/s':>8}{'waits':>8}")
-        for way in WAYS if torch.cuda.is_available() else list(WAYS)[:2]:
+        for way in asked.only or (WAYS if torch.cuda.is_available() else list(WAYS)[:2]):
             program = [sys.executable, *sys.argv, "--way", way, "--folder", str(home)]
             found = json.loads(subprocess.run(program, check=True, stdout=subprocess.PIPE).stdout)
             print(f"{way:22}{found['images']:8.0f}{found['wait']:8.1%}", flush=True)

@@ -83,11 +83,13 @@ def test_it_holds_the_hidden_layers_of_a_view_or_two():
     assert for_one < views * layer
 
 
-def test_only_large_codebooks_go_view_by_view():
-    assert views_at_once(EnsembleHeads(6, 16, 8, num_codes=1024), 256, 12) == 12
+def test_only_large_logits_go_a_few_views_at_a_time():
+    paper = EnsembleHeads(6, 16, 8, num_codes=1024)
+    assert views_at_once(paper, 256, 12) == 4
+    assert views_at_once(paper, 128, 12) == 12
     large = EnsembleHeads(6, 1, 8, num_codes=65_536)
     assert views_at_once(large, 256, 12) == 1
-    assert views_at_once(large, 64, 12) == 12
+    assert views_at_once(large, 32, 12) == 12
     assert views_at_once(large, 128, 20) == 2
 
 

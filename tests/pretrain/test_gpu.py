@@ -34,6 +34,8 @@ def small(**changes) -> Config:
 def trained(config: Config, compile: str, steps: int, strict: bool = False) -> list[float]:
     """The loss of every step; ``strict`` fails where the host waits for the device in one."""
     trainer = build_trainer(Subject("step", config, Options(device=str(GPU), compile=compile)), GPU)
+    if config.precision == "fp32":
+        torch.set_float32_matmul_precision("highest")  # every trainer takes TF32 again
     batch, losses = pictures(*batch_shape(config), GPU), []
     views = trainer.prepare(torch.arange(len(batch)), batch)
     add = trainer.meter.add
@@ -64,10 +66,11 @@ def test_the_host_never_waits_in_a_compiled_step(monkeypatch, method, graphs):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_fifty_compiled_steps_in_half_precision_follow_plain_ones_in_full(monkeypatch, method):
-    config = small(**METHODS[method])
+    # Learning fast, any two trainings part ways after some thirty steps, whatever sets them apart.
+    config = small(**METHODS[method], **{"optim.lr": 1e-4})
     fast = trained(config, "on", steps=50)
     monkeypatch.setattr(kernels, "in_half", lambda x: False)
     monkeypatch.setattr(kernels, "stream", lambda x: x)
     plain = trained(override(config, {"precision": "fp32"}), "off", steps=50)
     assert min(plain) < 0.98 * plain[0]  # something is learnt
-    assert fast == pytest.approx(plain, rel=0.02)
+    assert fast == pytest.approx(plain, rel=1e-3)

@@ -8,7 +8,7 @@ from wessl.ensemble.heads import EnsembleHeads
 from wessl.ensemble.loss import Lessons, sum_of
 from wessl.ensemble.weighting import Weighting
 
-AT_ONCE = 2**29
+AT_ONCE = 2**27
 """Bytes of logits up to which all views are held at once."""
 OF_A_PART = 2**26
 """Bytes of logits that are held at once otherwise, or those of one view."""
