@@ -17,6 +17,8 @@ Change = Callable[[Config], Config]
 
 FEW = 50_000
 """Pictures, below which training gets some help, and fewer views."""
+LARGE_SIDE = 160
+"""Pixels of the shorter side, from which on views are those of the paper."""
 
 
 def small(
@@ -28,8 +30,8 @@ def small(
 ) -> tuple[Config, list[Choice]]:
     """A starred family sized to the pictures, the device and the time.
 
-    ``auto`` is dino-star-ent, for few drawings with one codebook for all heads. Starts from the
-    family's ``vits16``; every setting that may differ from it is in the list. The user's own
+    ``auto`` is dino-star-ent, for few small pictures with one codebook for all heads. Starts from
+    the family's ``vits16``; every setting that may differ from it is in the list. The user's own
     ``epochs`` take the schedules along; ``change`` puts all of the user's settings on a config, so
     that what depends on them follows. They are not in what is returned.
 
@@ -51,8 +53,9 @@ def small(
     base = FAMILIES[family]("vits16")
     batch = _batch_asked_for(base, change) or _batch(facts)
     views, chosen = (_drawings if facts.grey_drawings else _photographs)(base, facts, batch)
-    if name == "auto" and facts.grey_drawings and facts.pictures < FEW:
-        chosen.append(_share(change(base)))
+    small_ones = facts.grey_drawings or facts.short_side < LARGE_SIDE
+    if name == "auto" and facts.pictures < FEW and small_ones:
+        chosen.append(_share(change(base), facts))
     why = "the paper's best method; --recipe chooses another" if name == "auto" else "as asked for"
     choices = [
         Choice("recipe", f"{family}/auto", why),
@@ -137,7 +140,7 @@ def _photographs(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, 
         Choice("encoder.start", *_start(facts)),
         Choice("encoder.image_size", view, "the size of the large views"),
         Choice("views", f"2 x {view} + {count} x {local}", f"2 large, {count} small; {blurred}"),
-        Choice("short_side", 256 if side >= 160 else side, "as much as the views can use"),
+        Choice("short_side", 256 if side >= LARGE_SIDE else side, "as much as the views can use"),
         batch,
         _count(base),
         _codes(base, batch.value, base.heads.codes),
@@ -159,7 +162,7 @@ def _start(facts: DataFacts) -> tuple[str, str]:
 
 def _crops(side: int) -> tuple[int, int, int]:
     """Patch, global and local size: local views have at least four patches a side."""
-    if side >= 160:
+    if side >= LARGE_SIDE:
         return 16, 224, 96
     if side >= 64:
         view = min(96, side // 8 * 8)
@@ -197,10 +200,11 @@ def _count(base: Config) -> Choice:
     return Choice("heads.count", count, "the ensemble; the paper's" if count > 1 else "no ensemble")
 
 
-def _share(config: Config) -> Choice:
-    """For few drawings; on photographs it is not settled yet."""
+def _share(config: Config, facts: DataFacts) -> Choice:
+    """For few small pictures; with larger ones it was not tried yet."""
     if config.heads.count > 1 and config.loss.weighting in ("ent", "unif"):
-        why = "sixteen heads with one codebook: +2 points 1-shot on digits; dino-star-ent has none"
+        gain = "2 points 1-shot on digits" if facts.grey_drawings else "0.8 points 1-shot at 64 px"
+        why = f"one codebook for all heads: +{gain}; dino-star-ent has one each"
         return Choice("heads.share", "codebook", why)
     return Choice("heads.share", None, "one codebook gained with several heads, `ent` and `unif`")
 

@@ -1,0 +1,71 @@
+"""Two tables from the record of ``benchmarks/speed.py``: all steps, and what more heads cost."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from wessl.study.text import grid
+
+State = dict[str, Any]
+RECORD = Path(__file__).parents[2] / "benchmarks" / "records" / "speed-h200.json"
+OTHERS = ("timm's", "16 heads, a loop")
+COUNTS = {"one head": 1, "4 heads": 4, "16 heads": 16}
+PAPER = {4: (1.7, 2.9), 16: (9.1, 12.2)}
+"""Percent of time and memory, of a ViT-B/16 on TPUs."""
+PAPERS_GROUP = "ViT-B/16"
+
+
+def runs() -> list[State]:
+    found: list[State] = json.loads(RECORD.read_text())["runs"]
+    return found
+
+
+def steps() -> str:
+    """Every row once, as the first run that has it measured it."""
+    found: dict[str, dict[str, State]] = {}
+    for run in runs():
+        for row in run["rows"]:
+            found.setdefault(row["group"], {}).setdefault(row["name"], row)
+    lines = []
+    for group, rows in found.items():
+        lines.append([f"**{group}**", "", "", "", "", ""])
+        lines += [step(row) for row in rows.values()]
+    titles = ["", "ms", "with views", "img/s", "share of the chip's rate", "GiB"]
+    return grid(titles, lines) + "\n"
+
+
+def step(row: State) -> list[str]:
+    name = row["name"].replace("*", r"\*")
+    name = name if name.startswith(OTHERS) else f"wessl, {name}"
+    between = f"{row['milliseconds']:.1f} ({min(row['rounds']):.1f} to {max(row['rounds']):.1f})"
+    views = "" if row["with_views"] is None else f"{row['with_views']:.1f}"
+    share = "" if row["share"] is None else f"{row['share']:.0%}"
+    return [name, between, views, f"{row['images']:,.0f}", share, f"{row['gib']:.1f}"]
+
+
+def overhead() -> str:
+    """More heads beside one head of the same run."""
+    lines = []
+    for run in runs():
+        groups: dict[str, dict[int, State]] = {}
+        for row in run["rows"]:
+            if row["name"] in COUNTS:
+                groups.setdefault(row["group"], {})[COUNTS[row["name"]]] = row
+        for group, rows in groups.items():
+            for m in sorted(rows.keys() - {1}) if 1 in rows else []:
+                lines.append(cost(group, m, rows[1], rows[m]))
+    titles = ["", "one head: ms, GiB", "m heads: ms, GiB", "more time", "more memory"]
+    of_the_paper_last = sorted(lines, key=lambda line: line[0].startswith(PAPERS_GROUP))
+    return grid(titles, of_the_paper_last) + "\n"
+
+
+def cost(group: str, m: int, one: State, more: State) -> list[str]:
+    time, memory = (more[what] / one[what] - 1 for what in ("milliseconds", "gib"))
+    told = [f"{time:+.1%}", f"{memory:+.1%}"]
+    if group.startswith(PAPERS_GROUP):
+        told = [f"{ours} *({of:+.1f}%)*" for ours, of in zip(told, PAPER[m], strict=True)]
+    both = [f"{row['milliseconds']:.1f}, {row['gib']:.1f}" for row in (one, more)]
+    return [f"{group}, m = {m}", *both, *told]
+
+
+TABLES = {"speed": steps, "overhead": overhead}
