@@ -19,9 +19,9 @@ from torch import Tensor
 from intervals import digits, encoded
 from wessl.data.labelled.splits import few_shot_draws
 from wessl.encoder.conv import ConvNet
-from wessl.evaluate.bootstrap import accuracy_interval
-from wessl.evaluate.few_shot import few_shot
 from wessl.evaluate.protocol import Labelled
+from wessl.evaluate.protocols.few_shot import few_shot
+from wessl.evaluate.statistics.bootstrap import accuracy_interval
 from wessl.export.classify import WIDER, Classifier, fit, unit
 from wessl.export.worth import margins, typical, undecided
 

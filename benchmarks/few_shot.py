@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from wessl.bench.few_shot import clustered, ours, task, theirs
 from wessl.bench.turns import in_turns
-from wessl.evaluate.knn import knn
-from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS, logistic
+from wessl.evaluate.classifiers.knn import knn
+from wessl.evaluate.classifiers.logistic import FEW_SHOT_STRENGTHS, logistic
 
 
 def few_shot(args: argparse.Namespace) -> None:

@@ -20,13 +20,13 @@ from torch import Tensor
 import wessl
 from wessl.data.labelled.splits import few_shot_draws
 from wessl.data.sources.open import open_source
-from wessl.evaluate.bootstrap import (
+from wessl.evaluate.protocol import Labelled
+from wessl.evaluate.protocols.few_shot import few_shot
+from wessl.evaluate.statistics.bootstrap import (
     Interval,
     accuracy_interval,
     class_mean_interval,
 )
-from wessl.evaluate.few_shot import few_shot
-from wessl.evaluate.protocol import Labelled
 
 Answers = NDArray[np.bool_]
 VARY = {1: ((0.0, 0.0), (0.0, 2.0)), 3: ((0.5, 1.0), (1.0, 2.0)), 30: ((0.5, 1.0), (1.0, 2.0))}
@@ -137,7 +137,7 @@ def encoded(path: str) -> tuple[Labelled, Labelled]:
 
 def features_of(encoder: Any, data: str) -> Tensor:
     from wessl.data.cache.build import build_cache
-    from wessl.evaluate.features import extract
+    from wessl.evaluate.features.trained_encoder import extract
 
     source = open_source(data, encoder.description["channels"])
     return extract(encoder, build_cache(source, encoder.description["resize"]))

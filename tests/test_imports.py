@@ -60,10 +60,17 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
         THIRD_PARTY | {"onnxruntime"},
     ),
 }
-DATA = (  # a part imports itself and those before it
-    "forms", "draws", "sole_builder", "decoding", "batch", "sources", "labelled", "workers",
-    "gpu_jpeg", "cache", "loading", "packing", "pictures", "views",
-)  # fmt: skip
+PARTS = {  # of a room in folders: each imports itself and those before it
+    "data": (
+        "forms", "draws", "sole_builder", "decoding", "batch", "sources", "labelled", "workers",
+        "gpu_jpeg", "cache", "loading", "packing", "pictures", "views",
+    ),
+    "evaluate": (
+        "settings", "spelling", "settings_read", "protocol", "labels", "duplicates", "table",
+        "classifiers", "statistics", "features", "gallery", "stores", "protocols", "contestants",
+        "task", "protocol_names", "suite",
+    ),
+}  # fmt: skip
 EVERYTHING = {"study", "recipes", "auto", "plan", "verbs", "cli", "__init__", "__main__"}
 
 
@@ -104,15 +111,16 @@ def test_a_file_imports_only_what_its_room_may(path):
 
 
 @pytest.mark.parametrize(
-    "path", sorted((SOURCE / "data").rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE))
+    "path", [p for p in modules() if room_of(p) in PARTS], ids=lambda p: str(p.relative_to(SOURCE))
 )
-def test_pictures_flow_one_way_through_the_folders_of_data(path):
-    part = path.relative_to(SOURCE / "data").parts[0].removesuffix(".py")
+def test_a_room_in_folders_is_read_in_one_order(path):
+    room, first, *_ = path.relative_to(SOURCE).parts
+    part, parts = first.removesuffix(".py"), PARTS[room]
     if part == "__init__":
         return
-    before = DATA[: DATA.index(part) + 1]
+    before = parts[: parts.index(part) + 1]
     for name in imports_of(path):
-        if name.startswith("wessl.data."):
+        if name.startswith(f"wessl.{room}."):
             assert name.split(".")[2] in before, f"{part} may not import {name}"
 
 

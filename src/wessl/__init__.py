@@ -32,9 +32,9 @@ _HOMES = {
     "pack": "wessl.verbs.pack",
     "Run": "wessl.run",
     "UserError": "wessl.errors",
-    "knn": "wessl.evaluate.knn",
-    "load": "wessl.evaluate.features",
-    "logistic": "wessl.evaluate.logistic",
+    "knn": "wessl.evaluate.classifiers.knn",
+    "load": "wessl.evaluate.features.trained_encoder",
+    "logistic": "wessl.evaluate.classifiers.logistic",
 }
 _VERBS = ("bench", "evaluate", "export", "pretrain", "report", "study")
 
@@ -81,9 +81,9 @@ if TYPE_CHECKING:
     from wessl.ensemble.targets import Centering, me_max, sharpen, sinkhorn
     from wessl.ensemble.weighting import Weighting, ensemble_weights
     from wessl.errors import UserError
-    from wessl.evaluate.features import load
-    from wessl.evaluate.knn import knn
-    from wessl.evaluate.logistic import logistic
+    from wessl.evaluate.classifiers.knn import knn
+    from wessl.evaluate.classifiers.logistic import logistic
+    from wessl.evaluate.features.trained_encoder import load
     from wessl.run import Run
     from wessl.verbs.bench import bench
     from wessl.verbs.classify import classify

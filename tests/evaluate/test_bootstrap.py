@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from wessl.evaluate.bootstrap import (
+from wessl.evaluate.statistics.bootstrap import (
     accuracy_interval,
     class_mean_difference_interval,
     class_mean_interval,

@@ -7,8 +7,8 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.metrics import confusion_matrix
 from sklearn.neighbors import KNeighborsClassifier
 
-from wessl.evaluate.bootstrap import accuracy_interval
-from wessl.evaluate.confusion import confusion, per_class
+from wessl.evaluate.statistics.bootstrap import accuracy_interval
+from wessl.evaluate.statistics.confusion import confusion, per_class
 
 
 @pytest.fixture(scope="module", params=[load_digits, load_wine], ids=["digits", "wine"])

@@ -16,8 +16,14 @@ from wessl.data.views.config import dino_views
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
-from wessl.evaluate.feature_store import FeatureStore, weights_digest
-from wessl.evaluate.features import TrainedEncoder, extract, extract_all, load, readings_of
+from wessl.evaluate.features.trained_encoder import (
+    TrainedEncoder,
+    extract,
+    extract_all,
+    load,
+    readings_of,
+)
+from wessl.evaluate.stores.features import FeatureStore, weights_digest
 from wessl.pretrain.model import build_model, teacher_of
 from wessl.run import Run, describe_encoder
 from wessl.settings import to_dict
@@ -290,7 +296,7 @@ def test_what_could_not_be_written_again_is_not_read_from_before(
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("wessl.evaluate.feature_store.save_file", full)
+    monkeypatch.setattr("wessl.evaluate.stores.features.save_file", full)
     with pytest.warns(UserWarning, match="features are not kept"):
         anew.features(encoder, cache)
     with pytest.warns(UserWarning, match="features are not kept"):

@@ -11,9 +11,9 @@ from sklearn.linear_model import LogisticRegression
 
 from wessl.data.labelled.splits import few_shot_draws, fraction_draws
 from wessl.errors import UserError
-from wessl.evaluate.few_shot import few_shot
-from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS
+from wessl.evaluate.classifiers.logistic import FEW_SHOT_STRENGTHS
 from wessl.evaluate.protocol import Labelled
+from wessl.evaluate.protocols.few_shot import few_shot
 
 SWEEP = (1e-3, 3e-2, 1.0)
 

@@ -13,7 +13,7 @@ from PIL import Image
 from wessl.config import EncoderConfig
 from wessl.data.cache.build import build_cache
 from wessl.data.sources.open import open_source
-from wessl.evaluate.features import TrainedEncoder, extract
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, extract
 from wessl.evaluate.gallery import gallery
 from wessl.run import build_encoder
 from wessl.settings import to_dict

@@ -9,8 +9,8 @@ from real_features import SETS, features
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
-import wessl.evaluate.knn as module
-from wessl.evaluate.knn import knn, knn_accuracy
+import wessl.evaluate.classifiers.knn as module
+from wessl.evaluate.classifiers.knn import knn, knn_accuracy
 
 
 def random_features(n: int, d: int, seed: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from PIL import Image
 from sklearn.datasets import load_digits
 
-import wessl.evaluate.linear_grid as grid_module
+import wessl.evaluate.classifiers.linear_grid as grid_module
 from wessl.data.cache.build import build_cache
 from wessl.data.labelled.splits import fraction_draws
 from wessl.data.loading.loader import epoch_order
@@ -18,12 +18,12 @@ from wessl.data.views.config import Crop, Photometric, Views
 from wessl.data.views.make import make_views
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
-from wessl.evaluate.feature_store import FeatureStore
-from wessl.evaluate.features import TrainedEncoder
+from wessl.evaluate.classifiers.linear_grid import LinearGrid
+from wessl.evaluate.features.trained_encoder import TrainedEncoder
 from wessl.evaluate.labels import common_labels
-from wessl.evaluate.linear import LINEAR_LRS, linear, linear_fast
-from wessl.evaluate.linear_grid import LinearGrid
 from wessl.evaluate.protocol import Labelled
+from wessl.evaluate.protocols.linear import LINEAR_LRS, linear, linear_fast
+from wessl.evaluate.stores.features import FeatureStore
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,13 @@ from sklearn import datasets
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-import wessl.evaluate.logistic as module
-from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS, TRANSFER_STRENGTHS, LogisticFit, logistic
+import wessl.evaluate.classifiers.logistic as module
+from wessl.evaluate.classifiers.logistic import (
+    FEW_SHOT_STRENGTHS,
+    TRANSFER_STRENGTHS,
+    LogisticFit,
+    logistic,
+)
 
 REAL = {
     "digits": datasets.load_digits,

@@ -11,9 +11,10 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from wessl.bench.memory import peak_bytes
 from wessl.errors import UserError
-from wessl.evaluate import knn, neighbours
-from wessl.evaluate.neighbours import nearest_neighbours
+from wessl.evaluate.classifiers import knn
 from wessl.evaluate.protocol import Labelled
+from wessl.evaluate.protocols import neighbours
+from wessl.evaluate.protocols.neighbours import nearest_neighbours
 
 
 def oracle(train, test, k):

@@ -3,7 +3,7 @@
 import io
 import sys
 
-from wessl.evaluate.progress import bar
+from wessl.evaluate.features.progress import bar
 
 
 class Terminal(io.StringIO):

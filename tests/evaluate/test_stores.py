@@ -13,14 +13,14 @@ import wessl
 from wessl.data.cache.build import build_cache
 from wessl.data.sources.open import open_source
 from wessl.encoder.conv import ConvNet
-from wessl.evaluate.computed_by import code_digest, computed_by
 from wessl.evaluate.contestants import Contestant
-from wessl.evaluate.feature_store import FeatureStore, features_made_of
-from wessl.evaluate.features import TrainedEncoder
+from wessl.evaluate.features.trained_encoder import TrainedEncoder
 from wessl.evaluate.protocol import Labelled
-from wessl.evaluate.result_store import ResultStore
 from wessl.evaluate.settings import Settings
 from wessl.evaluate.settings_read import READ, settings_read
+from wessl.evaluate.stores.computed_by import code_digest, computed_by
+from wessl.evaluate.stores.features import FeatureStore, features_made_of
+from wessl.evaluate.stores.results import ResultStore
 from wessl.evaluate.suite import measure, on_features
 from wessl.evaluate.task import Task
 
@@ -37,7 +37,12 @@ def package(tmp_path):
 
 @pytest.mark.parametrize(
     "file",
-    ["evaluate/knn.py", "encoder/kernels/norm.py", "data/decoding/decode.py", "run/encoders.py"],
+    [
+        "evaluate/classifiers/knn.py",
+        "encoder/kernels/norm.py",
+        "data/decoding/decode.py",
+        "run/encoders.py",
+    ],
 )
 def test_any_changed_line_of_what_makes_numbers_is_other_code(package, file):
     changed = package("changed")
@@ -57,7 +62,7 @@ def test_the_same_code_elsewhere_is_the_same_and_what_makes_no_number_does_not_c
 
 def test_code_that_moves_to_another_file_is_other_code(package):
     moved = package("moved")
-    (moved / "evaluate" / "knn.py").rename(moved / "evaluate" / "nearest.py")
+    (moved / "evaluate" / "classifiers" / "knn.py").rename(moved / "evaluate" / "nearest.py")
     assert code_digest(moved) != code_digest()
 
 
@@ -118,7 +123,7 @@ def test_new_features_replace_those_that_nothing_can_read_any_more(
     if change == "torch":
         monkeypatch.setattr(torch, "__version__", "99.0.0")
     elif change == "code":
-        monkeypatch.setattr("wessl.evaluate.computed_by.code_digest", lambda: "another")
+        monkeypatch.setattr("wessl.evaluate.stores.computed_by.code_digest", lambda: "another")
     else:
         torch.nn.init.ones_(next(encoder.parameters()))
     second = kept_after(tmp_path, encoder, digits)
@@ -139,7 +144,7 @@ def test_features_that_somebody_may_still_read_stay(encoder, digits, tmp_path, m
         encoder.description["network"] = "student"
         torch.nn.init.ones_(next(encoder.parameters()))
     elif keeper == "device":
-        monkeypatch.setattr("wessl.evaluate.computed_by.device_name", lambda device: "H200")
+        monkeypatch.setattr("wessl.evaluate.stores.computed_by.device_name", lambda device: "H200")
     elif keeper not in ("reading", "precision"):
         monkeypatch.setattr(torch, "__version__", "99.0.0")
     if keeper == "node":

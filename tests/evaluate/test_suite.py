@@ -14,20 +14,20 @@ from wessl.config import EncoderConfig
 from wessl.data.cache.build import build_cache
 from wessl.data.sources.open import open_source
 from wessl.errors import UserError
-from wessl.evaluate.bootstrap import difference_interval
 from wessl.evaluate.contestants import Contestant, pixels, untrained
-from wessl.evaluate.feature_store import FeatureStore
-from wessl.evaluate.features import TrainedEncoder, extract
-from wessl.evaluate.few_shot import few_shot
-from wessl.evaluate.neighbours import nearest_neighbours
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, extract
 from wessl.evaluate.protocol import Labelled
 from wessl.evaluate.protocol_names import check_protocols, default_protocols
+from wessl.evaluate.protocols.few_shot import few_shot
+from wessl.evaluate.protocols.neighbours import nearest_neighbours
+from wessl.evaluate.protocols.transfer_features import transfer_features
 from wessl.evaluate.settings import Settings
 from wessl.evaluate.spelling import settle
+from wessl.evaluate.statistics.bootstrap import difference_interval
+from wessl.evaluate.stores.features import FeatureStore
 from wessl.evaluate.suite import details, differences, make_row, measure
 from wessl.evaluate.table import explain, explain_confused, print_comparison, print_transfer
 from wessl.evaluate.task import Task
-from wessl.evaluate.transfer_features import transfer_features
 from wessl.run import build_encoder
 from wessl.settings import to_dict
 

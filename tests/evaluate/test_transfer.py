@@ -16,14 +16,14 @@ from wessl.data.labelled.splits import held_out
 from wessl.data.labelled.transfer_sets import open_transfer_set
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
-from wessl.evaluate.bootstrap import accuracy_interval, class_mean_interval
+from wessl.evaluate.classifiers.logistic import TRANSFER_STRENGTHS
 from wessl.evaluate.contestants import pixels
-from wessl.evaluate.feature_store import FeatureStore
-from wessl.evaluate.features import TrainedEncoder
-from wessl.evaluate.logistic import TRANSFER_STRENGTHS
+from wessl.evaluate.features.trained_encoder import TrainedEncoder
 from wessl.evaluate.protocol import Labelled
-from wessl.evaluate.transfer import squashed, transfer
-from wessl.evaluate.transfer_features import transfer_features
+from wessl.evaluate.protocols.transfer import squashed, transfer
+from wessl.evaluate.protocols.transfer_features import transfer_features
+from wessl.evaluate.statistics.bootstrap import accuracy_interval, class_mean_interval
+from wessl.evaluate.stores.features import FeatureStore
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 

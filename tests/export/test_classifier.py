@@ -10,7 +10,7 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from wessl.data.labelled.splits import few_shot_draws
-from wessl.evaluate.few_shot import few_shot
+from wessl.evaluate.protocols.few_shot import few_shot
 from wessl.export.calibration import SPREAD, measure
 from wessl.export.classify import Estimate, fit, unit
 from wessl.export.worth import margins, typical, undecided

@@ -15,8 +15,8 @@ from wessl.data.sources.open import open_source
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
 from wessl.errors import Failure, UserError
-from wessl.evaluate.features import TrainedEncoder, extract
-from wessl.evaluate.knn import neighbours
+from wessl.evaluate.classifiers.knn import neighbours
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, extract
 from wessl.export.duplicates import near_duplicates
 from wessl.export.embed import embed_into
 from wessl.export.files import Near, write_features

@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 import wessl
 from wessl.cli import main
 from wessl.errors import UserError
-from wessl.evaluate.result_store import ResultStore
+from wessl.evaluate.stores.results import ResultStore
 
 SMALL = {"heads.count": 2, "codes": 16, "hidden_dim": 32, "quiet": True}
 QUICK = dict(device="cpu", draws=3)
@@ -277,7 +277,7 @@ def test_changed_code_is_never_answered_from_the_record(run, sides, tmp_path):
         return done.stderr
 
     assert "1 result is from 2020-02-02" in said_there()  # the same code in another place
-    with (copied / "evaluate" / "knn.py").open("a") as code:
+    with (copied / "evaluate" / "classifiers" / "knn.py").open("a") as code:
         code.write("# another line\n")
     assert "--again" not in said_there()
     assert len(list((run.path / "features").glob("[0-9a-f]*"))) == 2 * features

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wessl.bench.turns import Measured
-from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS, logistic
+from wessl.evaluate.classifiers.logistic import FEW_SHOT_STRENGTHS, logistic
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from wessl.config import EncoderConfig
 from wessl.data.cache.cache import PictureCache
-from wessl.evaluate.computed_by import computed_by
-from wessl.evaluate.feature_store import FeatureStore, weights_digest
-from wessl.evaluate.features import TrainedEncoder, readings_of
-from wessl.evaluate.passes import settle_precision
-from wessl.evaluate.progress import bar
-from wessl.evaluate.readings import Reading
-from wessl.evaluate.result_store import ResultStore
+from wessl.evaluate.features.passes import settle_precision
+from wessl.evaluate.features.progress import bar
+from wessl.evaluate.features.readings import Reading
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, readings_of
 from wessl.evaluate.settings import Precision
+from wessl.evaluate.stores.computed_by import computed_by
+from wessl.evaluate.stores.features import FeatureStore, weights_digest
+from wessl.evaluate.stores.results import ResultStore
 from wessl.run import build_encoder
 from wessl.settings import from_dict
 

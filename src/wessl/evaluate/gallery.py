@@ -27,7 +27,7 @@ from torch import Tensor
 
 from wessl.data.cache.cache import PictureCache
 from wessl.encoder.vit import ViT
-from wessl.evaluate.features import TrainedEncoder, extract
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, extract
 
 State = dict[str, Any]
 THUMBNAIL = 64

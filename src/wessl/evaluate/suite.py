@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wessl.evaluate.bootstrap import accuracy_interval, difference_interval
-from wessl.evaluate.confusion import per_class
 from wessl.evaluate.contestants import Contestant
-from wessl.evaluate.few_shot import few_shot
-from wessl.evaluate.linear import linear, linear_fast
-from wessl.evaluate.neighbours import nearest_neighbours
-from wessl.evaluate.progress import bar
+from wessl.evaluate.features.progress import bar
 from wessl.evaluate.protocol import Result
+from wessl.evaluate.protocols.few_shot import few_shot
+from wessl.evaluate.protocols.linear import linear, linear_fast
+from wessl.evaluate.protocols.neighbours import nearest_neighbours
 from wessl.evaluate.settings import Settings, usual_draws
 from wessl.evaluate.spelling import parse_shots
+from wessl.evaluate.statistics.bootstrap import accuracy_interval, difference_interval
+from wessl.evaluate.statistics.confusion import per_class
 from wessl.evaluate.task import Side, Task
 
 Results = dict[str, Result]

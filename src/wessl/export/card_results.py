@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from wessl.evaluate.feature_store import weights_digest
+from wessl.evaluate.stores.features import weights_digest
 from wessl.evaluate.table import explain, on_test, with_interval
 from wessl.export.markdown import plain, public, table
 from wessl.export.source import Source, State

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wessl.evaluate.bootstrap import Interval, accuracy_interval
-from wessl.evaluate.few_shot import fold_count, fold_in
-from wessl.evaluate.knn import full_precision
-from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS, LogisticFit, logistic
+from wessl.evaluate.classifiers.knn import full_precision
+from wessl.evaluate.classifiers.logistic import FEW_SHOT_STRENGTHS, LogisticFit, logistic
+from wessl.evaluate.protocols.few_shot import fold_count, fold_in
+from wessl.evaluate.statistics.bootstrap import Interval, accuracy_interval
 from wessl.export.calibration import Calibration, likelihood, measure, temperature
 
 ENOUGH = 20

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from wessl.errors import UserError
-from wessl.evaluate.knn import full_precision
+from wessl.evaluate.classifiers.knn import full_precision
 from wessl.export.choices import THRESHOLD, check_threshold
 
 MOST = 1_000_000

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from wessl.data.decoding.bad_pictures import Skipped
 from wessl.data.sources.open import Source
 from wessl.errors import Failure
-from wessl.evaluate.feature_store import weights_digest
-from wessl.evaluate.passes import Progress
+from wessl.evaluate.features.passes import Progress
+from wessl.evaluate.stores.features import weights_digest
 from wessl.export.parts import DAMAGED, LISTED, alone, read_arrays, save, whole, write_header
 from wessl.export.stream import Look, encode
 from wessl.files import sha256_of, write_whole

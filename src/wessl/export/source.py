@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wessl.encoder.vit import ViT
 from wessl.errors import UserError
-from wessl.evaluate.features import TrainedEncoder, load
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, load
 from wessl.run import Run
 
 State = dict[str, Any]

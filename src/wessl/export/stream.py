@@ -17,8 +17,8 @@ from wessl.data.decoding.decode import Pixels
 from wessl.data.sources.open import Source
 from wessl.data.workers.many import decode_many
 from wessl.errors import Failure, UserError
-from wessl.evaluate.features import TrainedEncoder
-from wessl.evaluate.passes import settle_precision
+from wessl.evaluate.features.passes import settle_precision
+from wessl.evaluate.features.trained_encoder import TrainedEncoder
 from wessl.export.choices import Read
 
 Number = Literal["float32", "float16"]

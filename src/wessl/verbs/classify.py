@@ -12,7 +12,7 @@ from torch import Tensor
 from wessl.commands.classify import Classify
 from wessl.data.sources.open import Source, cache_directory
 from wessl.errors import UserError
-from wessl.evaluate.progress import bar
+from wessl.evaluate.features.progress import bar
 from wessl.export.choices import Read
 from wessl.export.classify import Classifier, fit, unit
 from wessl.export.embed import Embedded, embed_into, name_of

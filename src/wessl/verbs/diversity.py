@@ -18,8 +18,8 @@ from wessl.commands.diversity import Diversity as Asked
 from wessl.config import Config
 from wessl.data.sources.open import open_source
 from wessl.errors import UserError
-from wessl.evaluate.features import TrainedEncoder
-from wessl.evaluate.knn import full_precision
+from wessl.evaluate.classifiers.knn import full_precision
+from wessl.evaluate.features.trained_encoder import TrainedEncoder
 from wessl.pretrain.console import Console
 from wessl.pretrain.model import Model
 from wessl.pretrain.parallel import Team

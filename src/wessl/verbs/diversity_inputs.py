@@ -14,7 +14,7 @@ from wessl.data.cache.writer import Progress
 from wessl.data.pictures import Pictures
 from wessl.data.sources.source import Source, Subset
 from wessl.errors import UserError
-from wessl.evaluate.features import TrainedEncoder
+from wessl.evaluate.features.trained_encoder import TrainedEncoder
 from wessl.evaluate.gallery import thumbnail
 from wessl.pretrain.console import Console
 from wessl.pretrain.model import Model, build_model

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from wessl.commands.embed import Embed, check_numbers
 from wessl.errors import UserError
-from wessl.evaluate.knn import neighbours as nearest_rows
-from wessl.evaluate.progress import bar
+from wessl.evaluate.classifiers.knn import neighbours as nearest_rows
+from wessl.evaluate.features.progress import bar
 from wessl.export.choices import Read
 from wessl.export.duplicates import Pairs, near_duplicates
 from wessl.export.embed import PART, Embedded, embed_into

@@ -7,7 +7,7 @@ from pathlib import Path
 from wessl import plan
 from wessl.data.sources.open import Source, open_source
 from wessl.errors import UserError
-from wessl.evaluate.features import TrainedEncoder, load
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, load
 from wessl.run import Run
 from wessl.weights import say_of
 

@@ -9,7 +9,7 @@ from wessl.data.packing.folder import SKIPPED, Request
 from wessl.data.packing.pack import pack_source
 from wessl.data.pictures import gigabytes
 from wessl.data.sources.open import open_source
-from wessl.evaluate.progress import bar
+from wessl.evaluate.features.progress import bar
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from torch import Tensor
 from wessl.data.labelled.transfer_sets import TransferSet
 from wessl.evaluate.contestants import Contestant
 from wessl.evaluate.protocol import Result
-from wessl.evaluate.result_store import result_key
+from wessl.evaluate.protocols.transfer import open_parts, squashed
 from wessl.evaluate.settings import Settings
 from wessl.evaluate.settings_read import GIVEN, TRANSFER, settings_read
+from wessl.evaluate.stores.results import result_key
 from wessl.evaluate.suite import measure
 from wessl.evaluate.task import Task, side_digest
-from wessl.evaluate.transfer import open_parts, squashed
 from wessl.report.words import count
 
 Record = dict[str, Any]

@@ -18,12 +18,12 @@ from wessl.data.sources.open import FileSource, Source, open_source
 from wessl.errors import UserError
 from wessl.evaluate.contestants import Contestant, untrained
 from wessl.evaluate.duplicates import common_pictures
-from wessl.evaluate.feature_store import FeatureStore
-from wessl.evaluate.features import TrainedEncoder, load
+from wessl.evaluate.features.progress import bar
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, load
 from wessl.evaluate.labels import common_labels
-from wessl.evaluate.progress import bar
 from wessl.evaluate.protocol import HELD_OUT
-from wessl.evaluate.result_store import ResultStore
+from wessl.evaluate.stores.features import FeatureStore
+from wessl.evaluate.stores.results import ResultStore
 from wessl.evaluate.task import Task
 from wessl.pretrain.parallel import Team
 from wessl.report.measured import STUDENT

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from wessl.commands.evaluate import Evaluate
 from wessl.data.labelled.transfer_sets import TransferSet, open_transfer_sets
-from wessl.evaluate.bootstrap import class_mean_difference_interval, difference_interval
 from wessl.evaluate.contestants import Contestant, pixels
-from wessl.evaluate.progress import bar
+from wessl.evaluate.features.progress import bar
+from wessl.evaluate.protocols.transfer import open_parts, squashed, transfer
 from wessl.evaluate.settings import Settings
+from wessl.evaluate.statistics.bootstrap import class_mean_difference_interval, difference_interval
 from wessl.evaluate.table import print_transfer
-from wessl.evaluate.transfer import open_parts, squashed, transfer
 from wessl.pretrain.parallel import Team
 from wessl.run import Run
 from wessl.verbs.evaluating.again import how_made, said_of_known, transfer_key

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wessl.config import Config
 from wessl.data.cache.cache import PictureCache
-from wessl.evaluate.features import TrainedEncoder, load
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, load
 from wessl.evaluate.gallery import gallery
 from wessl.run import Run
 from wessl.settings import from_dict

@@ -11,7 +11,7 @@ from wessl import recipes
 from wessl.auto import Choice
 from wessl.commands.pretrain_help import family_of
 from wessl.config import Config, EncoderConfig
-from wessl.evaluate.features import undamaged
+from wessl.evaluate.features.trained_encoder import undamaged
 from wessl.run import Run, read_weights
 from wessl.settings import from_dict
 from wessl.weights import say_of

@@ -11,8 +11,8 @@ from wessl.data.decoding.bad_pictures import BadPicture
 from wessl.data.pictures import Pictures, choose_decode
 from wessl.data.sources.open import Source, open_source
 from wessl.errors import UserError
-from wessl.evaluate.features import TrainedEncoder
-from wessl.evaluate.knn import knn_accuracy
+from wessl.evaluate.classifiers.knn import knn_accuracy
+from wessl.evaluate.features.trained_encoder import TrainedEncoder
 from wessl.pretrain.console import Console
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.run import State

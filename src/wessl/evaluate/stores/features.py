@@ -22,13 +22,13 @@ from torch.distributed import ProcessGroup
 
 from wessl.data.cache.cache import PictureCache
 from wessl.data.cache.digest import pictures_digest
-from wessl.evaluate.computed_by import computed_by
-from wessl.evaluate.features import TrainedEncoder, extract_all
-from wessl.evaluate.outdated import DAMAGED, about, drop_outdated, read_about
-from wessl.evaluate.passes import Progress, place_in, settle_precision
-from wessl.evaluate.readings import TOKENS, Reading
+from wessl.evaluate.features.passes import Progress, place_in, settle_precision
+from wessl.evaluate.features.readings import TOKENS, Reading
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, extract_all
 from wessl.evaluate.settings import Precision
-from wessl.evaluate.store_home import open_home
+from wessl.evaluate.stores.computed_by import computed_by
+from wessl.evaluate.stores.home import open_home
+from wessl.evaluate.stores.outdated import DAMAGED, about, drop_outdated, read_about
 from wessl.files import sha256_of, write_whole
 
 _FORMAT = 1

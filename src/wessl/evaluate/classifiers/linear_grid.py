@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wessl.evaluate.knn import full_precision
+from wessl.evaluate.classifiers.knn import full_precision
 
 _LOGITS = 1 << 26  # entries of (n, r, c) held at once: 256 MiB of float32
 

@@ -17,13 +17,13 @@ from wessl.data.cache.cache import PictureCache
 from wessl.data.labelled.transfer_sets import TransferSet, open_transfer_set
 from wessl.data.sources.open import Source
 from wessl.errors import UserError
-from wessl.evaluate.feature_store import FeatureStore
-from wessl.evaluate.features import TrainedEncoder
-from wessl.evaluate.logistic import TRANSFER_STRENGTHS
-from wessl.evaluate.passes import Progress
+from wessl.evaluate.classifiers.logistic import TRANSFER_STRENGTHS
+from wessl.evaluate.features.passes import Progress
+from wessl.evaluate.features.trained_encoder import TrainedEncoder
 from wessl.evaluate.protocol import Labelled, Result
+from wessl.evaluate.protocols.transfer_features import transfer_features
 from wessl.evaluate.settings import Precision
-from wessl.evaluate.transfer_features import transfer_features
+from wessl.evaluate.stores.features import FeatureStore
 
 See = Callable[[Sequence[PictureCache], TrainedEncoder], Sequence[Tensor]]
 """From several sets of pictures, and an encoder that says how they are cropped, to features."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch.distributed import ProcessGroup
 
-from wessl.evaluate.passes import place_in
+from wessl.evaluate.features.passes import place_in
 
 _DAY = 86_400
 

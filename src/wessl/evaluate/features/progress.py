@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from wessl.evaluate.passes import Progress
+from wessl.evaluate.features.passes import Progress
 
 
 @contextmanager

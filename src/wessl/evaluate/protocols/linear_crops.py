@@ -12,8 +12,8 @@ from wessl.data.cache.cache import PictureCache
 from wessl.data.views.config import Crop, Photometric, Views
 from wessl.data.views.make import make_views
 from wessl.errors import UserError
-from wessl.evaluate.features import TrainedEncoder
-from wessl.evaluate.passes import EncoderPass, Found, near
+from wessl.evaluate.features.passes import EncoderPass, Found, near
+from wessl.evaluate.features.trained_encoder import TrainedEncoder
 
 
 def random_crop(encoder: TrainedEncoder, flip: bool) -> Crop:

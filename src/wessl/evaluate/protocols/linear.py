@@ -12,18 +12,18 @@ from torch import Tensor
 
 from wessl.data.cache.cache import PictureCache
 from wessl.errors import UserError
-from wessl.evaluate.feature_store import FeatureStore
-from wessl.evaluate.features import TrainedEncoder, extract_all
-from wessl.evaluate.knn import check_finite, check_labelled
+from wessl.evaluate.classifiers.knn import check_finite, check_labelled
+from wessl.evaluate.classifiers.linear_grid import LinearGrid
+from wessl.evaluate.features.passes import EncoderPass, Found, Progress
+from wessl.evaluate.features.readings import Reading
+from wessl.evaluate.features.trained_encoder import TrainedEncoder, extract_all
 from wessl.evaluate.labels import common_labels
-from wessl.evaluate.linear_choice import Select, choose, make_task, protocol
-from wessl.evaluate.linear_crops import Crops, random_crop, views_said
-from wessl.evaluate.linear_grid import LinearGrid
-from wessl.evaluate.linear_training import Schedule, fit
-from wessl.evaluate.passes import EncoderPass, Found, Progress
 from wessl.evaluate.protocol import Labelled, Result
-from wessl.evaluate.readings import Reading
+from wessl.evaluate.protocols.linear_choice import Select, choose, make_task, protocol
+from wessl.evaluate.protocols.linear_crops import Crops, random_crop, views_said
+from wessl.evaluate.protocols.linear_training import Schedule, fit
 from wessl.evaluate.settings import Precision
+from wessl.evaluate.stores.features import FeatureStore
 
 LINEAR_LRS = (4.8e-3, 1.6e-2, 4.8e-2, 1.6e-1, 4.8e-1, 1.6)
 

@@ -18,8 +18,8 @@ from wessl.data.cache.cache import PictureCache
 from wessl.data.decoding.decode import PixelFormat, decode, pixels_of, with_channels
 from wessl.data.views.make import centre_crop
 from wessl.errors import UserError
-from wessl.evaluate.passes import EncoderPass, Progress
-from wessl.evaluate.readings import Reading, possible_readings, read_tokens
+from wessl.evaluate.features.passes import EncoderPass, Progress
+from wessl.evaluate.features.readings import Reading, possible_readings, read_tokens
 from wessl.evaluate.settings import Precision
 from wessl.run import Run, build_encoder, damage, read_weights
 from wessl.settings import from_dict

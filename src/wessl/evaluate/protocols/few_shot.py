@@ -18,8 +18,8 @@ from torch import Tensor
 
 from wessl.data.labelled.splits import few_shot_draws, fraction_draws
 from wessl.errors import UserError
-from wessl.evaluate.knn import check_labelled
-from wessl.evaluate.logistic import FEW_SHOT_STRENGTHS, LogisticFit, logistic
+from wessl.evaluate.classifiers.knn import check_labelled
+from wessl.evaluate.classifiers.logistic import FEW_SHOT_STRENGTHS, LogisticFit, logistic
 from wessl.evaluate.protocol import Labelled, Result, scored
 from wessl.evaluate.settings import check_choices
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from wessl.data.labelled.transfer_sets import Metric
-from wessl.evaluate.bootstrap import accuracy_interval, class_mean_interval
 from wessl.evaluate.protocol import Labelled
+from wessl.evaluate.statistics.bootstrap import accuracy_interval, class_mean_interval
 
 
 def score(predicted: Tensor, labels: Tensor, metric: Metric) -> float:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from wessl.data.labelled.splits import seeded
-from wessl.evaluate.knn import check_labelled, knn, neighbours, votes
+from wessl.evaluate.classifiers.knn import check_labelled, knn, neighbours, votes
 from wessl.evaluate.protocol import Labelled, Result, scored
 from wessl.evaluate.settings import check_choices
 

@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch.distributed import ProcessGroup
 
-from wessl.evaluate.passes import place_in
+from wessl.evaluate.features.passes import place_in
 from wessl.evaluate.protocol import Result
-from wessl.evaluate.store_home import open_home
+from wessl.evaluate.stores.home import open_home
 from wessl.files import write_whole
 
 _FORMAT = 1

@@ -17,11 +17,11 @@ from wessl.data.batch import Batch
 from wessl.data.cache.cache import PictureCache
 from wessl.devices import has_bf16
 from wessl.errors import UserError
-from wessl.evaluate.readings import TOKENS, Reading, check_readings
+from wessl.evaluate.features.readings import TOKENS, Reading, check_readings
 from wessl.evaluate.settings import Precision
 
 if TYPE_CHECKING:
-    from wessl.evaluate.features import TrainedEncoder
+    from wessl.evaluate.features.trained_encoder import TrainedEncoder
 
 Progress = Callable[[int, int], None]
 View = Callable[["TrainedEncoder", Batch, Tensor], Tensor]

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wessl.evaluate.bootstrap import accuracy_interval
+from wessl.evaluate.statistics.bootstrap import accuracy_interval
 
 LARGEST = 100
 """Up to so many classes the whole confusion matrix is written down."""

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from wessl.data.loading.loader import epoch_order
 from wessl.errors import UserError
-from wessl.evaluate.linear_grid import LinearGrid
-from wessl.evaluate.passes import Progress
+from wessl.evaluate.classifiers.linear_grid import LinearGrid
+from wessl.evaluate.features.passes import Progress
 
 Feed = Callable[[int, Tensor, Callable[[int], None]], Mapping[Any, Tensor]]
 """From a step, its pictures and a report of how many are done, to their features by reading."""

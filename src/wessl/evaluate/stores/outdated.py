@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from wessl.evaluate.features import TrainedEncoder
+from wessl.evaluate.features.trained_encoder import TrainedEncoder
 from wessl.files import sha256_of
 
 State = dict[str, Any]
@@ -34,7 +34,7 @@ def about(encoder: TrainedEncoder, made_of: State) -> dict[str, str]:
         devices=made_of["computed_by"]["devices"],
         network=encoder.description.get("network"),
     )
-    place = [platform.node(), str(Path(__file__).parents[1]), str(Path(torch.__file__).parent)]
+    place = [platform.node(), str(Path(__file__).parents[2]), str(Path(torch.__file__).parent)]
     return dict(purpose=sha256_of(purpose), weights=made_of["weights"], place=sha256_of(place))
 
 

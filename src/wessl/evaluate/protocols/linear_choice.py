@@ -9,8 +9,8 @@ from torch import Tensor
 
 from wessl.data.labelled.splits import fraction_draws
 from wessl.errors import UserError
-from wessl.evaluate.linear_grid import LinearGrid, Scores
-from wessl.evaluate.linear_training import Schedule
+from wessl.evaluate.classifiers.linear_grid import LinearGrid, Scores
+from wessl.evaluate.protocols.linear_training import Schedule
 
 Select = Literal["val", "test"]
 State = dict[str, Any]

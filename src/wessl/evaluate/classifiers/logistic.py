@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from wessl.errors import UserError
-from wessl.evaluate.knn import check_finite, check_labelled, full_precision
-from wessl.evaluate.newton import Problem, coordinates, minimise, start_at
+from wessl.evaluate.classifiers.knn import check_finite, check_labelled, full_precision
+from wessl.evaluate.classifiers.newton import Problem, coordinates, minimise, start_at
 
 FEW_SHOT_STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 10.0)
 TRANSFER_STRENGTHS = (1e-6, 1e-5, *FEW_SHOT_STRENGTHS, 30.0, 100.0, 1e3, 1e4, 1e5)

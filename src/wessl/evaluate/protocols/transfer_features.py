@@ -11,10 +11,10 @@ from torch import Tensor
 from wessl.data.labelled.splits import held_out
 from wessl.data.labelled.transfer_sets import Metric
 from wessl.errors import UserError
-from wessl.evaluate.accuracy import score, scores
-from wessl.evaluate.logistic import TRANSFER_STRENGTHS, LogisticFit, logistic
+from wessl.evaluate.classifiers.logistic import TRANSFER_STRENGTHS, LogisticFit, logistic
 from wessl.evaluate.protocol import HELD_OUT, Labelled, Result
 from wessl.evaluate.settings import check_choices
+from wessl.evaluate.statistics.accuracy import score, scores
 
 ON_TEST = "on the test pictures (the paper's way, optimistic)"
 ON_VAL = "on the dataset's validation pictures, then trained on those too"

@@ -1,0 +1,1 @@
+"""What labelled features are classified with: neighbours, logistic regression, linear layers."""

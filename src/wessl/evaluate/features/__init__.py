@@ -1,0 +1,1 @@
+"""Pictures through a frozen encoder, and what is read from it."""

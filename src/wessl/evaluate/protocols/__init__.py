@@ -1,0 +1,1 @@
+"""The paper's protocols: k-NN, few labels, linear, transfer."""

@@ -1,0 +1,1 @@
+"""How many are right, which are not, and how sure that is."""
