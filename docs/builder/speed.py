@@ -28,19 +28,20 @@ def steps() -> str:
             found.setdefault(row["group"], {}).setdefault(row["name"], row)
     lines = []
     for group, rows in found.items():
-        lines.append([f"**{group}**", "", "", "", "", ""])
+        lines.append([f"**{group}**", *[""] * 6])
         lines += [step(row) for row in rows.values()]
-    titles = ["", "ms", "with views", "img/s", "share of the chip's rate", "GiB"]
+    titles = ["", "ms", "least to most", "with views", "img/s", "share of the rate", "GiB"]
     return grid(titles, lines) + "\n"
 
 
 def step(row: State) -> list[str]:
     name = row["name"].replace("*", r"\*")
     name = name if name.startswith(OTHERS) else f"wessl, {name}"
-    between = f"{row['milliseconds']:.1f} ({min(row['rounds']):.1f} to {max(row['rounds']):.1f})"
+    between = f"{min(row['rounds']):.1f}\N{EN DASH}{max(row['rounds']):.1f}"
     views = "" if row["with_views"] is None else f"{row['with_views']:.1f}"
     share = "" if row["share"] is None else f"{row['share']:.0%}"
-    return [name, between, views, f"{row['images']:,.0f}", share, f"{row['gib']:.1f}"]
+    middle, images = f"{row['milliseconds']:.1f}", f"{row['images']:,.0f}"
+    return [name, middle, between, views, images, share, f"{row['gib']:.1f}"]
 
 
 def overhead() -> str:
