@@ -42,8 +42,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--row", default="ViT-S/16, batch 256, 16 heads")
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=4, help="at least 2")
     asked = parser.parse_args()
+    if asked.steps < 2:
+        sys.exit("--steps must be at least 2: what waits at the end of a step shows in the next")
     rows = {f"{row.group}, {row.name}": row for row in ROWS}
     if asked.row not in rows:
         sys.exit("\n  ".join([f"--row {asked.row!r} is unknown; speed.py has", *rows]))

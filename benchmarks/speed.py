@@ -83,7 +83,7 @@ class Row:
     def build(self, device: torch.device) -> dict[str, Work]:
         """The step, and the step with its views."""
         if self.at_once:
-            by_view.AT_ONCE = 2**60
+            by_view.AT_ONCE["cuda"] = 2**60
         options = Options(device=str(device), compile="on" if self.compile else "off")
         subject = Subject(self.name, self.config, options)
         if self.way == "plain loop":
@@ -266,7 +266,8 @@ def main() -> None:
         of_group: list[dict[str, Any]] = []
         for of_group in measured([r for r in rows if r.group == group], rate, asked):
             if asked.json:  # a run that is cut short leaves what it has
-                record = about | dict(rate=rate, steps_a_turn=STEPS, rows=found + of_group)
+                run = dict(rate=rate, rows=found + of_group)
+                record = about | dict(steps_a_turn=STEPS, runs=[run])
                 Path(asked.json).write_text(json.dumps(record, indent=1))
         found += of_group
     for group in GROUPS:

@@ -1,7 +1,7 @@
 """How long a training waits for its pictures, by how they come to it.
 
     python benchmarks/waiting.py [--count 6000] [--steps 150] [--sizes 1] [--batch 256] \\
-        [--recipe dino-star-ent/vits16]
+        [--recipe dino-star-ent/vits16] [--only stream]
 
 JPEGs around 500 x 375 made on the spot and a ViT-S/16 in batches of 256: decoded once into the
 cache, which then lies on the device; decoded anew by processes whenever one is wanted (``--decode

@@ -85,11 +85,13 @@ def test_it_holds_the_hidden_layers_of_a_view_or_two():
 
 def test_only_large_logits_go_a_few_views_at_a_time():
     paper = EnsembleHeads(6, 16, 8, num_codes=1024)
-    assert views_at_once(paper, 256, 12) == 4
-    assert views_at_once(paper, 128, 12) == 12
+    assert views_at_once(paper, 256, 12) == 12
+    assert views_at_once(paper, 256, 12, "cuda") == 4
+    assert views_at_once(paper, 128, 12, "cuda") == 12
     large = EnsembleHeads(6, 1, 8, num_codes=65_536)
     assert views_at_once(large, 256, 12) == 1
-    assert views_at_once(large, 32, 12) == 12
+    assert views_at_once(large, 64, 12) == 12
+    assert views_at_once(large, 64, 12, "cuda") == 4
     assert views_at_once(large, 128, 20) == 2
 
 
@@ -100,8 +102,8 @@ def test_a_training_step_goes_view_by_view_where_the_logits_are_large(monkeypatc
     views = Views(3, [images[:6]], [images])
     targets = torch.randn(2, 2, 3, 7, dtype=torch.float64).softmax(-1)
     found = []
-    for limit, few in ((by_view.AT_ONCE, 5), (0, 1)):
-        monkeypatch.setattr(by_view, "AT_ONCE", limit)
+    for limit, few in ((2**29, 5), (0, 1)):
+        monkeypatch.setitem(by_view.AT_ONCE, "cpu", limit)
         monkeypatch.setattr(by_view, "OF_A_PART", limit)
         assert views_at_once(student.heads, 3, 5) == few
         loss, terms = student_step(student, views, targets, LossConfig(), 0.4)

@@ -85,7 +85,13 @@ def test_masks_spare_what_the_student_does_not_see():
 
 
 @pytest.mark.parametrize(
-    ("changes", "measured"), [({}, 27.8), ({"loss.mask": 0.2}, 25.2), ({"heads.count": 1}, 26.6)]
+    ("changes", "measured"),
+    [
+        ({}, 27.6),
+        ({"loss.mask": 0.2}, 25.1),
+        ({"heads.count": 1}, 26.7),
+        ({"heads.count": 64}, 31.3),
+    ],
 )
 def test_memory_is_near_the_peaks_measured_on_a_gpu(changes, measured):
     """GiB: S/16, 2x224 + 10x96, batch 256, heads of 1,024 codes, bf16, compiled."""

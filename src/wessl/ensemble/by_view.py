@@ -8,16 +8,17 @@ from wessl.ensemble.heads import EnsembleHeads
 from wessl.ensemble.loss import Lessons, sum_of
 from wessl.ensemble.weighting import Weighting
 
-AT_ONCE = 2**27
-"""Bytes of logits up to which all views are held at once."""
+AT_ONCE = {"cuda": 2**27, "cpu": 2**29}
+"""Bytes of logits up to which all views are held at once; computing them twice costs a CPU more."""
 OF_A_PART = 2**26
 """Bytes of logits that are held at once otherwise, or those of one view."""
 
 
-def views_at_once(heads: EnsembleHeads, n: int, views: int) -> int:
+def views_at_once(heads: EnsembleHeads, n: int, views: int, device: str = "cpu") -> int:
     """How many of the ``views`` of ``n`` pictures should have their logits held together."""
     of_view = 4 * heads.num_heads * heads.num_codes * n
-    return views if views * of_view <= AT_ONCE else max(1, OF_A_PART // of_view)
+    limit = AT_ONCE.get(device, AT_ONCE["cpu"])
+    return views if views * of_view <= limit else max(1, OF_A_PART // of_view)
 
 
 def multiview_loss_by_view(

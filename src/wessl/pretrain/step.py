@@ -72,7 +72,7 @@ def student_step(
     representations = student.represent(views.student, views.keep, views.drop)
     lesson = targets_umnc, loss.weighting, gamma, same_views
     count = len(representations) // views.n
-    few = views_at_once(student.heads, views.n, count)
+    few = views_at_once(student.heads, views.n, count, representations.device.type)
     if loss.me_max == 0 and few < count:
         cross_entropy = multiview_loss_by_view(
             student.heads, representations, loss.student_temperature, *lesson, at_once=few
