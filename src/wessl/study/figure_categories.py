@@ -15,6 +15,7 @@ def categories(table: State) -> Any:
         axis.grid(axis="y", visible=False)
         for place, row in enumerate(rows):
             dot(axis, place, row, column)
+            diamond(axis, place, row, table, column)
         title(axis, table, column)
         axis.set_xlabel(gain_label(column))
         axis.set_yticks(range(len(rows)), [label(row, table) for row in rows], color=INK)
@@ -29,7 +30,7 @@ def label(row: State, table: State) -> str:
 
 
 def dot(axis: Any, place: int, row: State, column: State) -> None:
-    gain, printed = gains(row, column), row["results"][column["name"]]["paper_difference"]
+    gain = gains(row, column)
     if gain is None:
         failures = row["failures"].values()
         words = "diverged" if any(f["diverged"] for f in failures) else "not measured"
@@ -41,7 +42,53 @@ def dot(axis: Any, place: int, row: State, column: State) -> None:
                 gain["mean"], place, xerr=gain["half"], color=colour, linewidth=1.6, capsize=0
             )
         axis.plot(gain["mean"], place, "o", color=colour, markersize=6)
-    if printed is not None:
+
+
+def diamond(axis: Any, place: int, row: State, table: State, column: State) -> None:
+    """The paper's gain; one so far off that it would squeeze all others is told at the edge."""
+    printed = papers_gain(row, column)
+    if printed is None:
+        return
+    others = [other for other in table["rows"] if other is not row]
+    if not is_far_off(printed, row, others, column):
         axis.plot(
             printed, place, "D", markersize=5.5, markerfacecolor="none", markeredgecolor=COLOURS[1]
         )
+        return
+    arrow = "\N{LEFTWARDS ARROW}" if printed < 0 else "\N{RIGHTWARDS ARROW}"
+    axis.text(
+        0.01 if printed < 0 else 0.99,
+        place,
+        f"{arrow} {printed:+.1f}",
+        transform=axis.get_yaxis_transform(),
+        ha="left" if printed < 0 else "right",
+        va="center",
+        fontsize=7.5,
+        color=COLOURS[1],
+    )
+
+
+FEW = 3
+"""Gains of the paper among which none is told to be far from the others."""
+
+
+def is_far_off(printed: float, row: State, others: list[State], column: State) -> bool:
+    """By more than all that is shown in the column spans without it."""
+    if sum(papers_gain(other, column) is not None for other in others) < FEW:
+        return False
+    ends = [x for other in others for x in shown(other, column)]
+    ends += [x for x in shown(row, column) if x != printed]
+    low, high = min(ends), max(ends)
+    return not low - (high - low) <= printed <= high + (high - low)
+
+
+def papers_gain(row: State, column: State) -> float | None:
+    printed: float | None = row["results"][column["name"]]["paper_difference"]
+    return printed
+
+
+def shown(row: State, column: State) -> list[float]:
+    """Ends of the row's interval and the paper's gain, where there are any."""
+    gain, printed = gains(row, column), papers_gain(row, column)
+    ends = [] if gain is None else [gain["mean"] + s * (gain["half"] or 0.0) for s in (-1, 1)]
+    return ends if printed is None else [*ends, printed]
