@@ -66,9 +66,8 @@ def test_only_the_papers_misprint_is_told_at_the_edge_of_a_figure():
         table = json.loads(path.read_text())
         for column in table.get("columns", []) if not table.get("axis") else []:
             for row in table["rows"]:
-                others = [other for other in table["rows"] if other is not row]
                 printed = papers_gain(row, column)
-                if printed is not None and is_far_off(printed, row, others, column):
+                if printed is not None and is_far_off(printed, table, column):
                     far.add((path.stem, row["name"], column["name"]))
     assert far == {(f"where-how-{of}", "ent-st, both", "2-shot") for of in ("digits", "tiny")}
 

@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from wessl.study.paper import OVERHEAD
 from wessl.study.text import grid
 
 State = dict[str, Any]
 RECORD = Path(__file__).parents[2] / "benchmarks" / "records" / "speed-h200.json"
 OTHERS = ("timm's", "16 heads, a loop")
 COUNTS = {"one head": 1, "4 heads": 4, "16 heads": 16}
-PAPER = {4: (1.7, 2.9), 16: (9.1, 12.2)}
-"""Percent of time and memory, of a ViT-B/16 on TPUs."""
 PAPERS_GROUP = "ViT-B/16"
 
 
@@ -64,7 +63,8 @@ def cost(group: str, m: int, one: State, more: State) -> list[str]:
     time, memory = (more[what] / one[what] - 1 for what in ("milliseconds", "gib"))
     told = [f"{time:+.1%}", f"{memory:+.1%}"]
     if group.startswith(PAPERS_GROUP):
-        told = [f"{ours} *({of:+.1f}%)*" for ours, of in zip(told, PAPER[m], strict=True)]
+        papers = [OVERHEAD[m][what][0] / OVERHEAD[1][what][0] - 1 for what in ("time", "memory")]
+        told = [f"{ours} *({of:+.1%})*" for ours, of in zip(told, papers, strict=True)]
     both = [f"{row['milliseconds']:.1f}, {row['gib']:.1f}" for row in (one, more)]
     return [f"{group}, m = {m}", *both, *told]
 

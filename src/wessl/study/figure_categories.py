@@ -49,8 +49,7 @@ def diamond(axis: Any, place: int, row: State, table: State, column: State) -> N
     printed = papers_gain(row, column)
     if printed is None:
         return
-    others = [other for other in table["rows"] if other is not row]
-    if not is_far_off(printed, row, others, column):
+    if not is_far_off(printed, table, column):
         axis.plot(
             printed, place, "D", markersize=5.5, markerfacecolor="none", markeredgecolor=COLOURS[1]
         )
@@ -72,13 +71,13 @@ FEW = 3
 """Gains of the paper among which none is told to be far from the others."""
 
 
-def is_far_off(printed: float, row: State, others: list[State], column: State) -> bool:
-    """By more than all that is shown in the column spans without it."""
-    if sum(papers_gain(other, column) is not None for other in others) < FEW:
+def is_far_off(printed: float, table: State, column: State) -> bool:
+    """By more than all else that is shown in the column spans."""
+    rows = table["rows"]
+    if sum(papers_gain(row, column) is not None for row in rows) <= FEW:
         return False
-    ends = [x for other in others for x in shown(other, column)]
-    ends += [x for x in shown(row, column) if x != printed]
-    low, high = min(ends), max(ends)
+    others = [x for row in rows for x in shown(row, column) if x != printed]
+    low, high = min(others), max(others)
     return not low - (high - low) <= printed <= high + (high - low)
 
 
