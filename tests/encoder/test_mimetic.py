@@ -79,6 +79,22 @@ def test_an_encoder_starts_alike_however_many_heads_learn_with_it(start):
     assert all(torch.equal(one[name], many[name]) for name in one)
 
 
+def test_a_start_is_the_same_with_any_number_of_threads():
+    """With more, rounding turned singular vectors of an S/16 round."""
+    before, starts = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            encoder = vit(dim=384, heads=6, depth=1)
+            mimetic_(encoder)
+            assert torch.get_num_threads() == threads
+            starts.append(encoder.state_dict())
+    finally:
+        torch.set_num_threads(before)
+    for other in starts[1:]:
+        assert all(torch.equal(starts[0][name], other[name]) for name in other)
+
+
 def test_a_rehearsal_without_memory_passes():
     with torch.device("meta"):
         encoder = vit()

@@ -6,7 +6,8 @@ Initialization of Self-Attention Layers", ICML 2023). With positions made of sin
 local from the first step, which few pictures alone teach slowly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -26,15 +27,31 @@ def mimetic_(vit: ViT) -> None:
     if vit.pos_embed.is_meta:  # a rehearsal
         return
     vit.pos_embed[:, 1:] = sines(*vit.grid, vit.dim)
-    head_dim = vit.dim // vit.heads
-    for block in cast(Sequence[Block], vit.blocks):
-        queries, keys, values = block.attn.qkv.weight.unflatten(0, (3, vit.heads, head_dim))
-        for head in range(vit.heads):
-            left, right = factors(_noisy_identity(vit.dim, *QUERIES_KEYS), head_dim)
-            queries[head], keys[head] = left.T, right.T
-        left, right = factors(_noisy_identity(vit.dim, *VALUES_OUTPUT), vit.dim)
-        block.attn.proj.weight.copy_(left)
-        values.copy_(right.T.view_as(values))
+    with _one_thread():
+        for block in cast(Sequence[Block], vit.blocks):
+            _look_trained(block, vit.heads)
+
+
+def _look_trained(block: Block, heads: int) -> None:
+    dim = block.attn.proj.weight.shape[0]
+    queries, keys, values = block.attn.qkv.weight.unflatten(0, (3, heads, dim // heads))
+    for head in range(heads):
+        left, right = factors(_noisy_identity(dim, *QUERIES_KEYS), dim // heads)
+        queries[head], keys[head] = left.T, right.T
+    left, right = factors(_noisy_identity(dim, *VALUES_OUTPUT), dim)
+    block.attn.proj.weight.copy_(left)
+    values.copy_(right.T.view_as(values))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """More win nothing with matrices so small, and wait for each other where cores are busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def sines(rows: int, columns: int, dim: int) -> Tensor:
