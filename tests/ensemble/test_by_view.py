@@ -1,5 +1,8 @@
 """View by view or all at once: the same loss and gradients, in less memory."""
 
+import shutil
+from functools import partial
+
 import pytest
 import torch
 
@@ -81,6 +84,54 @@ def test_it_holds_the_hidden_layers_of_a_view_or_two():
     layer = 8 * m * hidden * n
     assert for_all > 2 * views * layer
     assert for_one < views * layer
+
+
+@pytest.mark.parametrize("share", [None, "projection", "codebook"])
+def test_compiled_in_one_graph_it_is_the_same(share):
+    heads = random_heads(3, 7, share=share)
+    x = torch.randn(5 * 4, 6, dtype=torch.float64, requires_grad=True)
+    targets = torch.randn(2, 3, 4, 7, dtype=torch.float64).softmax(-1)
+    plain = partial(multiview_loss_by_view, heads)
+    compiled = torch.compile(plain, backend="aot_eager", fullgraph=True)
+    losses = [loss(x, 0.1, targets, "ent", 0.4, at_once=2) for loss in (plain, compiled)]
+    torch.testing.assert_close(*losses)
+    leaves = [x, *heads.parameters()]
+    for a, b in zip(*(torch.autograd.grad(loss, leaves) for loss in losses), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_in_half_precision_it_is_close_to_all_at_once():
+    torch.manual_seed(0)
+    heads = EnsembleHeads(32, 3, hidden_dim=48, embed_dim=16, num_codes=24)
+    x = torch.randn(5 * 8, 32, requires_grad=True)
+    targets = torch.randn(2, 3, 8, 24).softmax(-1)
+    leaves = [x, *heads.parameters()]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = multiview_loss_by_view(heads, x, 0.1, targets, "ent", 0.4, at_once=2)
+        expected = at_once(heads, x, targets, "ent", True)
+    ours, theirs = torch.autograd.grad(found, leaves), torch.autograd.grad(expected, leaves)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == b.dtype == torch.float32
+        assert (a - b).norm() < 0.02 * b.norm()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
+def test_compiled_it_does_not_keep_the_gradients_of_every_view():
+    """Summed at the end, those of six views would be six times the weights."""
+    torch.manual_seed(0)
+    n, views = 2, 6
+    heads = EnsembleHeads(512, 2, hidden_dim=512, depth=2, embed_dim=512, num_codes=512)
+    x = torch.randn(views * n, 512, requires_grad=True)
+    targets = torch.randn(2, 2, n, 512).softmax(-1)
+    loss = torch.compile(partial(multiview_loss_by_view, heads), dynamic=False)
+
+    def step() -> None:
+        loss(x, 0.1, targets, "ent", 0.4).backward()
+
+    step()
+    weights = 4 * sum(p.numel() for p in heads.parameters())
+    assert peak_bytes(step, torch.device("cpu")) < 4 * weights
 
 
 def test_only_large_logits_go_a_few_views_at_a_time():

@@ -1,5 +1,8 @@
 """The loss of training a few views at a time, where what all need would take much memory."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -34,7 +37,8 @@ def multiview_loss_by_view(
     """``multiview_loss`` of ``heads(representations) / student_temperature``, views first.
 
     Backward computes heads and logits again, ``at_once`` views at a time, so that only theirs exist
-    at any time. Batch norm wants all views together: with it, only the logits are computed again.
+    at any time. Weights go from part to part, so that their gradient is one sum that grows. Batch
+    norm wants all views together: with it, only the logits are computed again.
     """
     n = teacher_probs_umnc.shape[2]
     codes = heads.codes()
@@ -43,16 +47,64 @@ def multiview_loss_by_view(
     norms_over_views = heads.batch_norm
     whole = heads.embed(representations) if norms_over_views else representations
 
-    def of_part(first: int, part: Tensor, codes: Tensor) -> Tensor:
-        embeddings = part if norms_over_views else heads.embed(part)
-        logits = heads.cosines(embeddings, codes) / student_temperature
+    def of_part(first: int, part: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        products = Products(weights)
+        embeddings = part if norms_over_views else heads.embed(part, products)
+        logits = heads.cosines(embeddings, codes, products) / student_temperature
         views = logits.unflatten(1, (-1, n)).unbind(1)
-        return sum_of([lessons.of_view(v, z_mnc) for v, z_mnc in enumerate(views, first)])
+        loss = sum_of([lessons.of_view(v, z_mnc) for v, z_mnc in enumerate(views, first)])
+        return loss, *products.handed_on
 
-    def again_backward(first: int, part: Tensor) -> Tensor:
-        return checkpoint(
-            of_part, first, part, codes, use_reentrant=False, preserve_rng_state=False
+    losses: list[Tensor] = []
+    weights: list[Tensor] = []
+    for i, part in enumerate(whole.split(at_once * n, dim=-2)):
+        loss, *weights = checkpoint(
+            of_part, i * at_once, part, *weights, use_reentrant=False, preserve_rng_state=False
         )
+        losses.append(loss)
+    return lessons.mean(losses)
 
-    parts = whole.split(at_once * n, dim=-2)
-    return lessons.mean([again_backward(i * at_once, part) for i, part in enumerate(parts)])
+
+class Products:
+    """Products of one part of a batch, with the weights the part before handed on, in their order.
+
+    The first part has none of them: it takes its weights as they are given.
+    """
+
+    def __init__(self, weights: Sequence[Tensor]):
+        self.weights = weights
+        self.handed_on: list[Tensor] = []
+
+    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+        if self.weights:
+            weight = self.weights[len(self.handed_on)]
+        elif torch.is_autocast_enabled(weight.device.type):
+            weight = weight.to(torch.get_autocast_dtype(weight.device.type))
+        product, handed_on = _Product.apply(x.to(weight.dtype), weight)
+        self.handed_on.append(handed_on)
+        return product
+
+
+class _Product(torch.autograd.Function):
+    """``x @ weight``, and the weight for the next part.
+
+    Backward, the gradient of all later parts comes back with it, and this part's is added to it
+    within its own product. Summed by autograd, all parts' gradients would wait for the last one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, weight)
+        ctx.set_materialize_grads(False)
+        return x @ weight, weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        of_product, of_later = gradients
+        if of_product is None:
+            return None, of_later
+        if of_later is None:
+            return of_product @ weight.mT, x.mT @ of_product
+        add = torch.addmm if x.dim() == 2 else torch.baddbmm
+        return of_product @ weight.mT, add(of_later, x.mT, of_product)

@@ -1,6 +1,7 @@
 """``m`` projection heads and codebooks as stacked weights: batched products, no loop over heads."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 from wessl.ensemble.checks import at_least_fp32
 
 Share = Literal["projection", "codebook"]
+Product = Callable[[Tensor, Tensor], Tensor]
+"""Of activations and weights, as ``torch.matmul`` is."""
 
 
 class StackedLinear(nn.Module):
@@ -24,12 +27,12 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(m, out_dim))
         nn.init.trunc_normal_(self.weight, std=0.02)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, multiply: Product = torch.matmul) -> Tensor:
         x_mni = x.expand(len(self.weight), -1, -1)  # the first layer's input is common to all heads
-        if not x.is_cuda:
+        if multiply is torch.matmul and not x.is_cuda:
             return torch.baddbmm(self.bias[:, None], x_mni, self.weight)
         # There baddbmm writes the bias out over all rows first; apart, GELU's kernel adds it.
-        product = torch.bmm(x_mni, self.weight)
+        product = multiply(x_mni, self.weight)
         return product + self.bias[:, None].to(product.dtype)
 
 
@@ -99,11 +102,13 @@ class EnsembleHeads(nn.Module):
         else:
             nn.init.trunc_normal_(self.codebook, std=0.02)
 
-    def embed(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor, multiply: Product = torch.matmul) -> Tensor:
         """Unit embeddings ``(m, n, embed_dim)``; ``m`` is 1 when the projection is shared."""
         if x.dim() != 2 or x.shape[1] != self.in_dim:
             raise ValueError(f"expected (n, {self.in_dim}), got {tuple(x.shape)}")
-        return F.normalize(at_least_fp32(self.projection(x)), dim=-1)
+        for layer in self.projection:
+            x = layer(x, multiply) if isinstance(layer, StackedLinear) else layer(x)
+        return F.normalize(at_least_fp32(x), dim=-1)
 
     def codes(self) -> Tensor:
         """Codes ``(m, c, embed_dim)``, of length 1 or as learnt; ``m`` is 1 when shared."""
@@ -113,14 +118,16 @@ class EnsembleHeads(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.cosines(self.embed(x), self.codes())
 
-    def cosines(self, embeddings: Tensor, codes: Tensor) -> Tensor:
+    def cosines(
+        self, embeddings: Tensor, codes: Tensor, multiply: Product = torch.matmul
+    ) -> Tensor:
         """``(m, n, c)`` of what ``embed`` and ``codes`` gave."""
         m, n = self.num_heads, embeddings.shape[1]
         # In fp32 under autocast too: a bf16 step near 1 is 0.16 nats at temperature 0.025.
         with torch.autocast(embeddings.device.type, enabled=False):
             if len(codes) == 1 and m > 1:  # one codebook for all: one tall product
-                return F.linear(embeddings.flatten(0, 1), codes[0]).unflatten(0, (m, n))
+                return multiply(embeddings.flatten(0, 1), codes[0].mT).unflatten(0, (m, n))
             if len(embeddings) == 1 and m > 1:  # one embedding for all: one wide product
-                wide = F.linear(embeddings[0], codes.flatten(0, 1))
+                wide = multiply(embeddings[0], codes.flatten(0, 1).mT)
                 return wide.unflatten(1, (m, self.num_codes)).transpose(0, 1)
-            return embeddings @ codes.transpose(1, 2)
+            return multiply(embeddings, codes.mT)
