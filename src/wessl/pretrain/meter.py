@@ -32,7 +32,7 @@ class Meter:
         norm: Tensor,
         finite: Tensor,
         targets_umnc: Tensor,
-        cosines_umnc: Tensor,
+        chosen_umn: Tensor,
     ) -> None:
         self.steps += 1
         row = torch.cat([parts, torch.stack([loss.detach(), norm])]).float()
@@ -41,11 +41,8 @@ class Meter:
         self.last_bad = torch.where(finite, self.last_bad, step)
         entropies = torch.special.entr(targets_umnc).sum(-1).mean((0, 2))
         self.entropies += torch.where(finite, entropies, 0.0)
-        # Sinkhorn would spread even a collapsed teacher over all codes, so codes are counted before
-        # it; a centre is part of what the teacher says.
-        before = self.config.loss.target == "sinkhorn"
-        best = (cosines_umnc if before else targets_umnc).argmax(-1).transpose(0, 1).flatten(1)
-        self.used |= torch.zeros_like(self.used).scatter_(1, best, True) & finite
+        chosen = chosen_umn.transpose(0, 1).flatten(1)
+        self.used |= torch.zeros_like(self.used).scatter_(1, chosen, True) & finite
 
     def read(
         self, gamma: float, targets_umnc: Tensor, representations: Tensor, team: Team = ALONE

@@ -59,6 +59,15 @@ def teacher_targets(
     return targets.unflatten(1, (u, n)).transpose(0, 1)
 
 
+@torch.no_grad()
+def chosen_codes(loss: LossConfig, cosines_umnc: Tensor, targets_umnc: Tensor) -> Tensor:
+    """The likeliest code ``(U, M, N)`` of every view, by the teacher as it is.
+
+    Sinkhorn would spread even a collapsed one over all codes; a centre is part of what it says.
+    """
+    return (cosines_umnc if loss.target == "sinkhorn" else targets_umnc).argmax(-1)
+
+
 def student_step(
     student: Model,
     views: Views,

@@ -19,7 +19,13 @@ from wessl.pretrain.model import build_model, load_strictly, teacher_of
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.pretrain.schedules import Now, schedule
 from wessl.pretrain.spread import choose_way, load_whole, sharded_like, spread, syncing, whole
-from wessl.pretrain.step import Views, student_step, teacher_logits, teacher_targets
+from wessl.pretrain.step import (
+    Views,
+    chosen_codes,
+    student_step,
+    teacher_logits,
+    teacher_targets,
+)
 
 Normalisation = tuple[list[float], list[float]]
 
@@ -121,14 +127,10 @@ class Trainer:
         if self.graphs:
             torch.compiler.cudagraph_mark_step_begin()
         config, now, group = self.config, self.now(), self.team.group
-        temperature, gamma = self._scalar(now.teacher_temperature), self._scalar(now.gamma)
+        gamma = self._scalar(now.gamma)
         parts = split(views, config.optim.accumulate)
         running = [buffer.clone() for buffer in self.running]
-        with self.autocast():
-            taught = [self.teacher_logits(part.teacher, part.n) for part in parts]
-            cosines = merge_pictures([c for _, c in taught])
-            # Over the whole batch, however many parts and processes it is computed in.
-            targets = self.teacher_targets(cosines, config.loss, temperature, self.centering, group)
+        targets, chosen, representations = self._teach(parts, now)
         losses = []
         for part, target in zip(parts, targets.chunk(len(parts), 2), strict=True):
             with syncing(self.student_step, last=part is parts[-1]):
@@ -154,9 +156,23 @@ class Trainer:
         optim.optimizer_step(self.optimizer, finite)
         optim.undo_unless(finite, self.running, running)
         optim.update_teacher(self.teacher, self.student, now.momentum, config.heads.follow_codebook)
-        self.meter.add(self.step, mean[:2], mean[2], norm, finite, targets, cosines)
+        self.meter.add(self.step, mean[:2], mean[2], norm, finite, targets, chosen)
         self.step += 1
-        return targets, taught[-1][0]
+        return targets, representations
+
+    def _teach(self, parts: list[Views], now: Now) -> tuple[Tensor, Tensor, Tensor]:
+        """Targets, the codes they are of, and the representations of the last part.
+
+        Cosines, as large as targets, are gone before the student needs memory.
+        """
+        loss, group = self.config.loss, self.team.group
+        temperature = self._scalar(now.teacher_temperature)
+        with self.autocast():
+            taught = [self.teacher_logits(part.teacher, part.n) for part in parts]
+            cosines = merge_pictures([c for _, c in taught])
+            # Over the whole batch, however many parts and processes it is computed in.
+            targets = self.teacher_targets(cosines, loss, temperature, self.centering, group)
+        return targets, chosen_codes(loss, cosines, targets), taught[-1][0]
 
     def prepare(self, indices: Tensor, batch: Batch) -> Views:
         return prepare(batch, indices, self.config, self.student, self.step, self.mean, self.std)
