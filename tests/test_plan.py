@@ -71,7 +71,9 @@ def test_of_many_pictures_a_few_hundred_are_looked_at():
 def test_pictures_of_which_none_can_be_read_are_told(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.png").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"none of the pictures looked at in .* can be read"):
+    with pytest.raises(
+        UserError, match=r"none of the 2 pictures looked at in .* can be read; a.png: no picture"
+    ):
         plan.look_at(open_source(tmp_path), CPU)
 
 

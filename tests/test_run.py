@@ -28,8 +28,9 @@ def run(tmp_path) -> Run:
 def test_a_run_is_what_has_a_config(run, tmp_path):
     assert run.exists
     assert Run(run.path).read_config() == {"config": {"seed": 3}}
+    assert repr(run) == f"Run({str(run.path)!r})"
     assert not Run(tmp_path).exists
-    with pytest.raises(UserError, match=r"is not a run folder: it has no config.json"):
+    with pytest.raises(UserError, match="is no run folder; train one first"):
         Run(tmp_path).read_config()
 
 

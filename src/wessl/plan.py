@@ -13,6 +13,7 @@ from wessl.auto import Choice, DataFacts
 from wessl.commands.budget import seconds
 from wessl.config import Config, Options
 from wessl.data.loading.memory import available_memory
+from wessl.data.pictures import none_readable
 from wessl.data.sources.open import Source
 from wessl.devices import has_bf16
 from wessl.errors import UserError
@@ -172,14 +173,14 @@ def typical_size(source: Source) -> tuple[int, int]:
 
     Each side's own median may lie near the long side of all where half of them stand upright.
     """
-    sizes = []
-    for index in source.sample(LOOKED_AT):
+    sizes, looked_at = [], source.sample(LOOKED_AT)
+    for index in looked_at:
         try:
             sizes.append(source.size(index))
         except Exception:  # unreadable files are named when they are decoded
             continue
     if not sizes:
-        raise UserError(f"none of the pictures looked at in {source.location} can be read")
+        raise none_readable(source, looked_at)
     short = statistics.median_low(min(size) for size in sizes)
     ratio = statistics.median_low(width / height for height, width in sizes)
     return (short, round(short * ratio)) if ratio >= 1 else (round(short / ratio), short)

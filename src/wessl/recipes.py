@@ -223,9 +223,10 @@ def recipe(name: str) -> Config:
 
 
 def unknown(name: str, known: list[str]) -> UserError:
-    near = difflib.get_close_matches(name, known, 1, cutoff=0)
+    near = difflib.get_close_matches(name, known, 1)
+    meant = f"; did you mean {near[0]!r}?" if near else "."
     return UserError(
-        f"--recipe {name!r} is unknown; did you mean {near[0]!r}? There are auto, "
+        f"--recipe {name!r} is unknown{meant} There are auto, "
         f"{', '.join(FAMILIES)}, each but auto with /{', /'.join(SIZES)}"
     )
 

@@ -388,3 +388,16 @@ def test_an_opened_picture_is_embedded_as_its_file(tmp_path):
     for path in sorted(tmp_path.iterdir()):
         with Image.open(path) as opened:
             assert torch.equal(encoder.embed([opened]), encoder.embed([path])), path.name
+
+
+def test_a_picture_that_cannot_be_read_is_named(encoder, tmp_path):
+    text = tmp_path / "text.jpg"
+    text.write_text("no picture")
+    for path, why in (
+        (text, "no picture that Pillow knows"),
+        (tmp_path / "gone.jpg", "No such file"),
+        (tmp_path, "Is a directory; list the files in it"),
+    ):
+        with pytest.raises(UserError, match=why) as told:
+            encoder.embed([path])
+        assert str(told.value).startswith(f"{path}: ")

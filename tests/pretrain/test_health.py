@@ -76,13 +76,26 @@ def test_a_finding_is_over_with_the_first_good_row(kind):
 
 
 def test_a_short_run_has_more_rows_and_is_given_as_many_steps():
-    for steps in (10, 99, 500, 2499, 2500, 10**6):
+    for steps in (300, 500, 2499, 2500, 10**6):
         every, patience = rhythm(None, steps)
         assert every == max(1, min(50, steps // 50))
         assert 150 <= every * patience < 150 + every
     every, patience = rhythm(None, 500)
     assert examine(rows(*[BAD["rank"]] * (patience - 1)), patience) == []
     assert len(examine(rows(*[BAD["rank"]] * patience), patience)) == 1
+
+
+@pytest.mark.parametrize("steps", [10, 99, 126, 299])
+def test_the_shortest_runs_are_given_half_of_their_steps(steps):
+    every, patience = rhythm(None, steps)
+    assert every == max(1, steps // 50)
+    assert 0 <= steps // 2 - every * patience <= every
+    assert kinds_of(rows(*[{}] * patience, *[BAD["uniform"]] * patience), patience) == ["uniform"]
+    assert kinds_of(rows(*[{}] * patience, *[BAD["uniform"]] * (patience - 1)), patience) == []
+
+
+def kinds_of(history, patience):
+    return [finding.kind for finding in examine(history, patience)]
 
 
 def test_several_findings_are_told_together():

@@ -61,8 +61,17 @@ def test_saves_are_half_an_hour_apart_at_most():
 
 
 def test_before_the_first_save_its_bytes_tell_how_long_it_will_take():
-    found, _ = saves(None, steps=240, step_takes=1.0, save_takes=2.0, size=6e8)
+    found, _ = saves(None, steps=240, step_takes=1.0, save_takes=2.0, size=3e9)
     assert found == [100, 200]
+
+
+def test_the_first_save_of_a_run_comes_sooner_than_the_others():
+    """Until then a kill loses all; later ones would cost too much."""
+    found, _ = saves(None, steps=126, step_takes=0.7, save_takes=1.4, size=4.3e8)
+    assert found[0] == 21  # after ten saves' time, and more than a tenth of the run
+    assert found[1:] == [121]
+    found, _ = saves(None, steps=126, step_takes=0.7, save_takes=1.4, size=4.3e8, begin=40)
+    assert found == []
 
 
 def test_a_run_that_goes_on_counts_tenths_from_where_it_is():
@@ -72,7 +81,11 @@ def test_a_run_that_goes_on_counts_tenths_from_where_it_is():
 
 @given(st.integers(1, 3000), st.floats(1e-3, 400), st.floats(0, 36))
 def test_saving_costs_about_two_percent_at_most(steps, step_takes, save_takes):
-    found, seconds = saves(None, steps, step_takes, save_takes, size=BYTES_PER_SECOND * save_takes)
+    size = BYTES_PER_SECOND * save_takes
+    found, seconds = saves(None, steps, step_takes, save_takes, size=size)
+    assert max(0, len(found) - 1) * save_takes <= 0.0201 * seconds
+    assert len(found) * save_takes <= 0.101 * seconds
+    found, seconds = saves(None, steps + 1, step_takes, save_takes, size=size, begin=1)
     assert len(found) * save_takes <= 0.0201 * seconds
     found, seconds = saves(None, steps, step_takes, save_takes, size=0.0)
     after_the_first = max(0, len(found) - 1)

@@ -180,6 +180,14 @@ def test_an_unfinished_run_says_so(tmp_path):
     assert "Where training is" in text
 
 
+def test_the_speed_told_is_the_usual_one_not_the_last(tmp_path):
+    """The last row of a run may hold the wait for a checkpoint."""
+    speeds = dict(zip((10, 20, 30, 40, 50), (14, 19, 18, 20, 6), strict=True))
+    rows = [runs.row(step, images_per_second=float(speed)) for step, speed in speeds.items()]
+    text = report(runs.make_run(tmp_path / "run", rows=rows)).text
+    assert "18 pictures a second" in text
+
+
 def test_missing_and_impossible_numbers_are_drawn_as_gaps(tmp_path):
     nothing = dict.fromkeys(("loss", "teacher_entropy", "rank", "images_per_second", "ms"))
     rows = [runs.row(10), runs.row(20, **nothing), runs.row(30, loss=float("nan"), rank=1e300)]
@@ -275,7 +283,7 @@ def test_a_long_run_makes_a_small_page_and_keeps_its_spikes(tmp_path):
 
 
 def test_a_folder_that_is_no_run_is_a_users_mistake(tmp_path):
-    with pytest.raises(UserError, match="not a run folder"):
+    with pytest.raises(UserError, match="no run folder; train one first"):
         read([tmp_path])
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(UserError, match="does not describe a run"):
@@ -600,7 +608,7 @@ def test_what_the_last_start_warned_of_stands_in_health(tmp_path):
     path = runs.make_run(tmp_path / "one", log=first)
     text = report(path).text
     assert "The start warned: 28 steps, too few to learn much." in text
-    assert "Nothing else suspicious was found, but most of it takes 150 steps" in text
+    assert "Nothing else suspicious was found, but in fewer than 150 steps" in text
     path = runs.make_run(tmp_path / "two", log=[*first, *again])
     text = report(path).text
     assert "too few to learn much" not in text

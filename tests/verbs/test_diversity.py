@@ -189,7 +189,7 @@ def test_one_head_is_described_and_not_compared(tmp_path, capsys):
 
 
 def test_what_is_missing_is_named(run, tmp_path, capsys):
-    with pytest.raises(UserError, match="is not a run folder"):
+    with pytest.raises(UserError, match="is no run folder; train one first"):
         wessl.diversity(tmp_path, DIGITS)
     with pytest.raises(UserError, match="--pictures 1: at least 2"):
         wessl.diversity(run, DIGITS, pictures=1)

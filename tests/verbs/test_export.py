@@ -196,7 +196,7 @@ def test_an_export_that_is_stopped_leaves_nothing(run, tmp_path):
 def test_mistakes_are_named(run, tmp_path):
     with pytest.raises(wessl.UserError, match="nowhere does not exist; give a run folder"):
         wessl.export(tmp_path / "nowhere", "timm")
-    with pytest.raises(wessl.UserError, match="is not a run folder"):
+    with pytest.raises(wessl.UserError, match="is no run folder; train one first"):
         wessl.export(tmp_path, "timm")
     with pytest.raises(wessl.UserError, match=r"no run folder|holds no finished encoder"):
         wessl.export(wessl.Run.create(tmp_path / "young", run.read_config()), "timm")

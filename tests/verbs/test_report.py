@@ -62,7 +62,7 @@ def test_several_runs_are_compared_in_the_folder_that_holds_them(run, tmp_path):
 
 
 def test_mistakes_are_named(run, tmp_path):
-    with pytest.raises(wessl.UserError, match="is not a run folder"):
+    with pytest.raises(wessl.UserError, match="is no run folder; train one first"):
         report(tmp_path)
     with pytest.raises(wessl.UserError, match="is a folder; name the page"):
         report(run.path, tmp_path)

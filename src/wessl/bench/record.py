@@ -82,7 +82,10 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(f"--compare {path} does not exist; --json writes such a file") from None
     except OSError as error:
         raise UserError(f"--compare {path} cannot be read ({error.strerror})") from error
-    except (ValueError, LookupError, TypeError) as error:
+    except (LookupError, TypeError) as error:
+        words = f"--compare {path} is not a file that wessl bench --json wrote"
+        raise UserError(words) from error
+    except ValueError as error:
         raise UserError(f"--compare {path} is not a file that --json wrote ({error})") from error
     return dict(found)
 

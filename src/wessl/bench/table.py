@@ -38,7 +38,7 @@ def cells(row: Measured, last: Measured) -> list[str]:
     if "of_products" in facts:
         more.append(f"rate {facts['of_products']:.0%}")
     if "excess" in facts:
-        more.append(f"loss {facts['excess']:.0e} too high")
+        more.append(f"{facts['excess']:.0e} above the least loss")
     return [
         f"{1e3 * row.seconds:,.1f} ms",
         f"{row.items / row.seconds:,.0f} {ITEMS[row.section]}",

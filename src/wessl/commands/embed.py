@@ -15,10 +15,7 @@ from wessl.export.out import check_out
 
 @dataclass(frozen=True)
 class Embed:
-    """Write the features of every picture into a file; the same command goes on after a kill.
-
-    --duplicates alone means --duplicates 0.99.
-    """
+    """Write the features of every picture into a file; the same command goes on after a kill."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, or a weights file."""
@@ -31,7 +28,7 @@ class Embed:
     neighbours: int = 0
     """Add so many nearest other pictures to each, and their cosines."""
     duplicates: float | None = None
-    """List pairs with this cosine or more in FILE.duplicates.csv."""
+    """List pairs with this cosine or more in FILE.duplicates.csv; alone it means 0.99."""
     half: bool = False
     """float16 instead of float32: half the size."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False

@@ -48,6 +48,7 @@ def parse(words: list[str]) -> Evaluate:
     asked = read(Evaluate, words, "evaluate")
     asked.measured.check()
     settle_all(asked.protocols)
-    refuse_missing_weights(*asked.run, *asked.also)
+    refuse_missing_weights(*asked.run)
+    refuse_missing_weights(*asked.also, flag="--also")
     refuse_missing_data(train=asked.train, test=asked.test)
     return asked

@@ -51,7 +51,8 @@ def is_empty(folder: str) -> bool:
     return True
 
 
-def refuse_missing_weights(*given: str) -> None:
+def refuse_missing_weights(*given: str, flag: str = "") -> None:
     for path in given:
         if not Path(path).expanduser().exists():
-            raise UserError(f"{path} does not exist; give a run folder or a weights file")
+            named = f"{flag} {path}".strip()
+            raise UserError(f"{named} does not exist; give a run folder or a weights file")

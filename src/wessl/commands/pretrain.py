@@ -65,7 +65,7 @@ def parse(words: list[str]) -> Asked:
     refuse_missing_data(asked.data, probe=asked.running.probe)
     refuse_missing(asked.running.track)
     if asked.running.init is not None:
-        refuse_missing_weights(asked.running.init)
+        refuse_missing_weights(asked.running.init, flag="--init")
     refuse_out(Path(asked.out))
     return Asked(asked, rest)
 

@@ -135,11 +135,21 @@ def choose_decode(
 
 def cache_bytes(source: Source, short_side: int | None) -> int:
     """What a cache would take, judged by a few pictures."""
-    pairs = Pictures(source, short_side).decoded(spaced(len(source), SAMPLE))
+    looked_at = spaced(len(source), SAMPLE)
+    pairs = Pictures(source, short_side).decoded(looked_at)
     sizes = [picture.nbytes for _, picture in pairs if not isinstance(picture, BadPicture)]
     if not sizes:
-        raise UserError(f"none of the pictures looked at in {source.location} can be read")
+        raise none_readable(source, looked_at)
     return sum(sizes) * len(source) // len(sizes)
+
+
+def none_readable(source: Source, looked_at: Sequence[int]) -> UserError:
+    """With one of them, and why it is not."""
+    first = looked_at[0]
+    (_, found), *_ = Pictures(source, None).decoded([first])
+    why = f"; {source.name(first)}: {found}" if isinstance(found, BadPicture) else ""
+    words = f"none of the {len(looked_at)} pictures looked at in {source.location} can be read"
+    return UserError(f"{words}{why}. Give pictures, or repair these")
 
 
 def gigabytes(size: float) -> str:

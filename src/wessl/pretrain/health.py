@@ -152,15 +152,17 @@ def breaks(rule: Callable[[Row, float], bool]) -> Callable[[tuple[Row, float]], 
 def rhythm(asked: int | None, steps: int) -> tuple[int, int]:
     """Steps from one row of metrics to the next, and how many rows must agree on a finding.
 
-    A short run has its rows closer together, but a finding takes as many steps in it as in others.
+    A short run has its rows closer together, but a finding takes as many steps in it as in others,
+    or half of the run.
 
-    >>> rhythm(None, steps=100_000), rhythm(None, steps=500), rhythm(20, steps=500)
-    ((50, 3), (10, 15), (20, 3))
+    >>> rhythm(None, steps=100_000), rhythm(None, steps=500), rhythm(None, steps=120)
+    ((50, 3), (10, 15), (2, 30))
     """
     if asked is not None:
         return asked, PATIENCE
     every = max(1, min(MOST_STEPS, steps // 50))
-    return every, math.ceil(PATIENCE * MOST_STEPS / every)
+    half = max(PATIENCE, steps // every // 2)
+    return every, min(half, math.ceil(PATIENCE * MOST_STEPS / every))
 
 
 def examine(history: list[Row], patience: int = PATIENCE) -> list[Finding]:

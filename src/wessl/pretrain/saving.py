@@ -11,6 +11,8 @@ PARTS = 10
 """Into which checkpoints divide a shorter run, by default."""
 DISTANCE = 50
 """From one save to the next, in saves: they then cost a fiftieth of the time."""
+FIRST = 10
+"""From the start to the first save, in saves: until then a run that is killed loses everything."""
 FURTHEST = 1800.0
 """Seconds from one save to the next whatever they cost, by default."""
 BYTES_PER_SECOND = 3e8
@@ -23,8 +25,8 @@ class Saving:
     With ``--save-every N``, whenever N seconds have passed since the last one. By default, whenever
     300 s have passed or a tenth of the run's steps is done since then, whichever comes first, but
     not before 50 times as long has passed as a save takes, so that saves cost about 2 % of the
-    time, or half an hour. A save takes as long as the quicker of the last two, since one alone may
-    have met a busy disk; before them, as its bytes let expect.
+    time, or half an hour; for a run's first, 10 times as long. A save takes as long as the quicker
+    of the last two, since one alone may have met a busy disk; before them, as its bytes let expect.
 
     By the clock of one process, which differs from the next one's: of a team the first one's word
     counts for all (``Team.agree``).
@@ -46,6 +48,7 @@ class Saving:
         self.expected, self.costs = size / BYTES_PER_SECOND, deque[float](maxlen=2)
         self.saved = self.asked = clock()
         self.step = step
+        self.distance = FIRST if step == 0 else DISTANCE
 
     def due(self, step: int) -> bool:
         """Whether it is time to save; true once, as a team saves only a step later."""
@@ -56,7 +59,7 @@ class Saving:
         else:
             much = passed > LONGEST or PARTS * (step - self.step) >= self.steps
             cost = min(self.costs, default=self.expected)
-            due = much and passed >= min(DISTANCE * cost, FURTHEST)
+            due = much and passed >= min(self.distance * cost, FURTHEST)
         if due:
             self.asked, self.step = now, step
         return due
@@ -69,5 +72,6 @@ class Saving:
         yield self.saved - before
         now = self.clock()
         self.costs.append(now - self.saved)
+        self.distance = DISTANCE
         if self.every is None:
             self.asked = now  # a save that took minutes is not followed by the next

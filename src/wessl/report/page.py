@@ -4,6 +4,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
+from statistics import median
 from typing import NamedTuple
 
 from wessl.report.collect import collect
@@ -124,10 +125,10 @@ def key_figures(stories: Sequence[Story]) -> Markup | None:
     for last in knn_points(story)[-1:]:
         figures.append((f"k-NN while training{of_pictures(last)}", percent(last.accuracy)))
     if story.rows:
-        row = story.rows[-1]
+        speeds = [s for row in story.rows if (s := finite(row.get("images_per_second")))]
         figures += [
-            ("loss", number(row.get("loss"), 2)),
-            ("pictures a second", number(row.get("images_per_second"), 0)),
+            ("loss", number(story.rows[-1].get("loss"), 2)),
+            ("pictures a second", number(median(speeds) if speeds else None, 0)),
         ]
     if story.seconds is not None:
         figures.append(("of training", time_words(story.seconds)))

@@ -11,7 +11,8 @@ from wessl.report.story import State, Story, listed, part
 from wessl.report.words import count
 
 ENOUGH = 150
-"""Steps over which training must agree with itself before it says that something is wrong."""
+"""Steps over which training agrees with itself before it says that something is wrong, if it can.
+"""
 CHECKED = (
     "collapse onto few codes, uniform predictions, heads without weight, one head with most of it, "
     "shrinking features, NaN gradients and pictures that come too slowly"
@@ -39,7 +40,7 @@ def health(stories: Sequence[Story]) -> Markup:
     if clean:
         names = f" in {', '.join(s.name for s in clean)}" if len(clean) < len(stories) else ""
         short = all(max((row["step"] for row in s.rows), default=0) < ENOUGH for s in clean)
-        caution = f", but most of it takes {ENOUGH} steps to be seen" if short else ""
+        caution = f", but in fewer than {ENOUGH} steps much of it cannot be" if short else ""
         other = "else " if warned & {story.name for story in clean} else ""
         words = tag(
             "p", f"Nothing {other}suspicious was found{names}{caution}. Looked for: {CHECKED}."

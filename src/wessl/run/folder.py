@@ -44,6 +44,9 @@ class Run:
     def __init__(self, path: str | Path):
         self.path = Path(path)
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
     @classmethod
     def create(cls, path: str | Path, header: State) -> "Run":
         run = cls(path)
@@ -81,7 +84,7 @@ class Run:
         try:
             return json.loads(path.read_text())
         except FileNotFoundError:
-            raise UserError(f"{self.path} is not a run folder: it has no config.json") from None
+            raise UserError(self._unfinished()) from None
         except ValueError as error:  # not JSON, or not even text
             raise UserError(f"{path} is damaged ({error}); restore it or use a new --out") from None
 

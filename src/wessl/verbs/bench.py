@@ -37,7 +37,10 @@ def bench(
     where = find_device(device)
     say = say or (lambda words: console.print(f"measuring {words} ..."))
     console.print("Medians of rounds in turns; ratios to the straightforward way")
-    console.print("MFU: share of the data sheet's rate; rate: of large matrix products' here")
+    shares = "rate: share of the rate of large matrix products here"
+    if where.type == "cuda":
+        shares = f"MFU: share of the data sheet's rate; {shares}"
+    console.print(shares)
     rows: list[Measured] = []
     found: dict[str, Any] = {}
     for part in measure_all(where, quick, has_bf16(where), say):
@@ -59,7 +62,8 @@ def bench(
             console.print(f"differs: {difference}")
         slower = sum(change.worse for change in changes)
         console.print(
-            f"{slower} of {len(changes)} numbers are more than 5 % worse than in {compare}"
+            f"{slower} of {len(changes)} numbers are worse than in {compare}: by more than 5 %, "
+            "and times by more than the slowest round of then"
         )
     return found
 

@@ -88,7 +88,10 @@ def _evaluate(asked: Evaluate, quiet: bool) -> Record:
     if asked.train is None and (
         asked.test or asked.protocols or asked.splits or not asked.transfer
     ):
-        raise UserError("give --train (and --test) with labelled pictures, or --transfer datasets")
+        run = "" if asked.run else "a RUN to measure, and "
+        raise UserError(
+            f"give {run}--train (and --test) with labelled pictures, or --transfer datasets"
+        )
     names = list(settle_all(asked.protocols))
     with sharing(asked.device) as (team, device):
         return _measure(asked, names, team, device, quiet or not team.first)

@@ -1,5 +1,6 @@
 """Pictures that cannot be decoded: the reason, the list of them, and how many are too many."""
 
+import math
 import re
 
 from wessl.errors import Failure
@@ -43,7 +44,10 @@ def check_bad(skipped: Skipped, total: int, max_bad: int | float, tried: int | N
         least = "" if all_known else "at least "
         so_far = "" if all_known or tried is None else f" (tried so far: {tried:,})"
         first = "".join(f"\n  {name}: {reason}" for name, reason in skipped[:5])
+        share = math.ceil(100 * len(skipped) / total) / 100
+        enough = f", such as --max-bad {share}" if all_known else ""
+        allow = "" if len(skipped) == total else f", or allow a larger share{enough}"
         raise Failure(
             f"{least}{len(skipped)} of {total} pictures cannot be decoded, more than --max-bad "
-            f"{max_bad} allows{so_far}; the first:{first}\nRepair or remove them, or allow more"
+            f"{max_bad} allows{so_far}; the first:{first}\nRepair or remove them{allow}"
         )

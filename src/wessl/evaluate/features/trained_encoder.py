@@ -15,6 +15,7 @@ from torch.distributed import ProcessGroup
 from wessl.config import EncoderConfig
 from wessl.data.batch import Batch
 from wessl.data.cache.cache import PictureCache
+from wessl.data.decoding.bad_pictures import BadPicture
 from wessl.data.decoding.decode import PixelFormat, decode, pixels_of, with_channels
 from wessl.data.views.make import centre_crop
 from wessl.errors import UserError
@@ -85,7 +86,11 @@ class TrainedEncoder(nn.Module):
     def _pixels(self, picture: Tensor | Picture) -> np.ndarray[Any, Any]:
         channels = self.description["channels"]
         if isinstance(picture, (str, Path)):
-            return decode(str(picture), PixelFormat(channels))
+            try:
+                return decode(str(picture), PixelFormat(channels))
+            except BadPicture as error:
+                folder = "; list the files in it" if Path(picture).is_dir() else ""
+                raise UserError(f"{picture}: {error}{folder}") from error
         if isinstance(picture, Image.Image) and channels in (1, 3):
             return pixels_of(picture, PixelFormat(channels))
         array = picture.cpu().numpy() if isinstance(picture, Tensor) else np.asarray(picture)

@@ -89,9 +89,10 @@ def _check_paths(asked: Evaluate) -> None:
     if asked.network not in ("teacher", "student"):
         raise UserError(f"--network must be teacher or student, not {asked.network!r}")
     known: dict[Path, str] = {}
-    for path in (*asked.run, *asked.also):
+    for number, path in enumerate((*asked.run, *asked.also)):
         if not Path(path).exists():
-            raise UserError(f"{path} does not exist; give a run folder or a weights file")
+            flag = "--also " if number >= len(asked.run) else ""
+            raise UserError(f"{flag}{path} does not exist; give a run folder or a weights file")
         if (same := known.setdefault(Path(path).resolve(), path)) is not path:
             raise UserError(f"{same} and {path} are the same; give it once")
 

@@ -97,7 +97,8 @@ def refuse_changes(
     if changed:
         lines = "\n".join(f"  {name}: {a!r} in the run, {b!r} asked for" for name, a, b in changed)
         if (began := old.get("request", {}).get("budget")) != budget:
-            lines = f"  --budget: {began} in the run, {budget} asked for, and with it\n{lines}"
+            then, now = (given or "none" for given in (began, budget))
+            lines = f"  --budget: {then} in the run, {now} asked for, and with it\n{lines}"
         also = None
         if look is not None:
             with contextlib.suppress(UserError):  # of pictures that its channels cannot show
