@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from wessl import ViT, multiview_loss
 from wessl.bench.memory import peak_bytes
@@ -100,20 +101,51 @@ def test_compiled_in_one_graph_it_is_the_same(share):
         torch.testing.assert_close(a, b)
 
 
-def test_in_half_precision_it_is_close_to_all_at_once():
+@pytest.mark.parametrize("compiled", [False, True])
+def test_in_half_precision_it_is_close_to_all_at_once(compiled):
     torch.manual_seed(0)
     heads = EnsembleHeads(32, 3, hidden_dim=48, embed_dim=16, num_codes=24)
     x = torch.randn(5 * 8, 32, requires_grad=True)
     targets = torch.randn(2, 3, 8, 24).softmax(-1)
     leaves = [x, *heads.parameters()]
+    loss = partial(multiview_loss_by_view, heads)
+    if compiled:
+        loss = torch.compile(loss, backend="aot_eager", fullgraph=True)
     with torch.autocast("cpu", torch.bfloat16):
-        found = multiview_loss_by_view(heads, x, 0.1, targets, "ent", 0.4, at_once=2)
+        found = loss(x, 0.1, targets, "ent", 0.4, at_once=2)
         expected = at_once(heads, x, targets, "ent", True)
     ours, theirs = torch.autograd.grad(found, leaves), torch.autograd.grad(expected, leaves)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
     for a, b in zip(ours, theirs, strict=True):
         assert a.dtype == b.dtype == torch.float32
         assert (a - b).norm() < 0.02 * b.norm()
+
+
+def test_double_precision_stays_that_under_autocast():
+    heads, x = random_heads(3, 7), torch.randn(5 * 4, 6, dtype=torch.float64)
+    targets = torch.randn(2, 3, 4, 7, dtype=torch.float64).softmax(-1)
+    plain = multiview_loss_by_view(heads, x, 0.1, targets, "ent", 0.4)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = multiview_loss_by_view(heads, x, 0.1, targets, "ent", 0.4)
+    torch.testing.assert_close(found, plain)
+
+
+def test_weights_that_are_held_still_get_no_gradient_and_cost_none():
+    heads = random_heads(2, 7)
+    x = torch.randn(5 * 4, 6, dtype=torch.float64, requires_grad=True)
+    targets = torch.randn(2, 2, 4, 7, dtype=torch.float64).softmax(-1)
+
+    def operations() -> int:
+        with FlopCounterMode(display=False) as counter:
+            multiview_loss_by_view(heads, x, 0.1, targets, "ent", 0.4).backward()
+        return counter.get_total_flops()
+
+    free = operations()
+    heads.zero_grad()
+    heads.codebook.requires_grad_(False)
+    held = operations()
+    assert heads.codebook.grad is None
+    assert free - held == 2 * 2 * 7 * 5 * 5 * 4  # the products that were its gradient
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")

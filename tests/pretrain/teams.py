@@ -21,6 +21,7 @@ import torch.distributed as dist
 import torch.distributed.fsdp
 from tiny import RECIPES, advance, build_trainer, open_pictures, tiny_config
 
+import wessl.ensemble.by_view as limits
 from wessl.config import Options
 from wessl.data.pictures import Pictures
 from wessl.data.sources.open import open_source
@@ -44,8 +45,12 @@ def make_trainer(team: Team, pictures: str, recipe: str, **more: Any) -> Trainer
     return build_trainer(open_pictures(Path(pictures)), config, team, **more.get("options", {}))
 
 
-def take_steps(team: Team, steps: int, load: str = "", **more: Any) -> dict[str, Any]:
+def take_steps(
+    team: Team, steps: int, load: str = "", by_view: bool = False, **more: Any
+) -> dict[str, Any]:
     """Losses of so many steps, from a checkpoint if given one, and the state they lead to."""
+    if by_view:
+        limits.AT_ONCE["cpu"] = limits.OF_A_PART = 0
     trainer = make_trainer(team, **more)
     if load:
         trainer.load_state(team.share(torch.load(load)["state"] if team.first else None))

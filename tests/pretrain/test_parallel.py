@@ -82,6 +82,16 @@ def test_a_batch_in_parts_over_processes_trains_as_the_whole(teams):
         same_losses(teams("take_steps", 2, **job), alone)
 
 
+@pytest.mark.parametrize("name", ["dino-star-ent", "dino"])
+def test_a_loss_a_view_at_a_time_over_processes_is_that_of_all_at_once(teams, name):
+    alone = teams("take_steps", 1, steps=8, recipe=name)
+    same_losses(teams("take_steps", 1, steps=8, recipe=name, by_view=True), alone)
+    for way in ("ddp", "fsdp"):
+        options = {"parallel": way}
+        job = dict(steps=8, recipe=name, by_view=True, options=options)
+        same_losses(teams("take_steps", 2, **job), alone)
+
+
 @pytest.mark.parametrize("name", ["dino-star-ent", "msn-star-ent", "dino", "msn"])
 def test_shards_train_as_copies(teams, name):
     copies, shards = (

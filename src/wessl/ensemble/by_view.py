@@ -48,12 +48,12 @@ def multiview_loss_by_view(
     whole = heads.embed(representations) if norms_over_views else representations
 
     def of_part(first: int, part: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        products = Products(weights)
-        embeddings = part if norms_over_views else heads.embed(part, products)
-        logits = heads.cosines(embeddings, codes, products) / student_temperature
+        multiply = HandingOn(weights)
+        embeddings = part if norms_over_views else heads.embed(part, multiply)
+        logits = heads.cosines(embeddings, codes, multiply) / student_temperature
         views = logits.unflatten(1, (-1, n)).unbind(1)
         loss = sum_of([lessons.of_view(v, z_mnc) for v, z_mnc in enumerate(views, first)])
-        return loss, *products.handed_on
+        return loss, *multiply.handed_on
 
     losses: list[Tensor] = []
     weights: list[Tensor] = []
@@ -65,10 +65,10 @@ def multiview_loss_by_view(
     return lessons.mean(losses)
 
 
-class Products:
-    """Products of one part of a batch, with the weights the part before handed on, in their order.
+class HandingOn:
+    """Products of one part of a batch, by the weights that the part before handed on.
 
-    The first part has none of them: it takes its weights as they are given.
+    They are used in the order of the calls, whose own weights count in the first part alone.
     """
 
     def __init__(self, weights: Sequence[Tensor]):
@@ -78,14 +78,18 @@ class Products:
     def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
         if self.weights:
             weight = self.weights[len(self.handed_on)]
-        elif torch.is_autocast_enabled(weight.device.type):
+        elif torch.is_autocast_enabled(weight.device.type) and weight.dtype == torch.float32:
             weight = weight.to(torch.get_autocast_dtype(weight.device.type))
-        product, handed_on = _Product.apply(x.to(weight.dtype), weight)
-        self.handed_on.append(handed_on)
+        x = x.to(weight.dtype)
+        if weight.requires_grad:
+            product, weight = _MultiplyAndHandOn.apply(x, weight)
+        else:
+            product = x @ weight
+        self.handed_on.append(weight)
         return product
 
 
-class _Product(torch.autograd.Function):
+class _MultiplyAndHandOn(torch.autograd.Function):
     """``x @ weight``, and the weight for the next part.
 
     Backward, the gradient of all later parts comes back with it, and this part's is added to it
@@ -95,16 +99,11 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(x, weight)
-        ctx.set_materialize_grads(False)
         return x @ weight, weight.view_as(weight)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         x, weight = ctx.saved_tensors
         of_product, of_later = gradients
-        if of_product is None:
-            return None, of_later
-        if of_later is None:
-            return of_product @ weight.mT, x.mT @ of_product
         add = torch.addmm if x.dim() == 2 else torch.baddbmm
         return of_product @ weight.mT, add(of_later, x.mT, of_product)

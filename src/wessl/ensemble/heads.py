@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from wessl.ensemble.checks import at_least_fp32
 
 Share = Literal["projection", "codebook"]
-Product = Callable[[Tensor, Tensor], Tensor]
+Multiply = Callable[[Tensor, Tensor], Tensor]
 """Of activations and weights, as ``torch.matmul`` is."""
 
 
@@ -27,11 +27,11 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(m, out_dim))
         nn.init.trunc_normal_(self.weight, std=0.02)
 
-    def forward(self, x: Tensor, multiply: Product = torch.matmul) -> Tensor:
+    def forward(self, x: Tensor, multiply: Multiply = torch.matmul) -> Tensor:
         x_mni = x.expand(len(self.weight), -1, -1)  # the first layer's input is common to all heads
         if multiply is torch.matmul and not x.is_cuda:
             return torch.baddbmm(self.bias[:, None], x_mni, self.weight)
-        # There baddbmm writes the bias out over all rows first; apart, GELU's kernel adds it.
+        # On a GPU baddbmm writes the bias out over all rows first; apart, GELU's kernel adds it.
         product = multiply(x_mni, self.weight)
         return product + self.bias[:, None].to(product.dtype)
 
@@ -102,7 +102,7 @@ class EnsembleHeads(nn.Module):
         else:
             nn.init.trunc_normal_(self.codebook, std=0.02)
 
-    def embed(self, x: Tensor, multiply: Product = torch.matmul) -> Tensor:
+    def embed(self, x: Tensor, multiply: Multiply = torch.matmul) -> Tensor:
         """Unit embeddings ``(m, n, embed_dim)``; ``m`` is 1 when the projection is shared."""
         if x.dim() != 2 or x.shape[1] != self.in_dim:
             raise ValueError(f"expected (n, {self.in_dim}), got {tuple(x.shape)}")
@@ -119,7 +119,7 @@ class EnsembleHeads(nn.Module):
         return self.cosines(self.embed(x), self.codes())
 
     def cosines(
-        self, embeddings: Tensor, codes: Tensor, multiply: Product = torch.matmul
+        self, embeddings: Tensor, codes: Tensor, multiply: Multiply = torch.matmul
     ) -> Tensor:
         """``(m, n, c)`` of what ``embed`` and ``codes`` gave."""
         m, n = self.num_heads, embeddings.shape[1]

@@ -151,8 +151,8 @@ def _conv_parameters(config: Config) -> int:
 def batch_bytes(config: Config) -> float:
     """Of one picture, held for the whole batch in however many parts it is computed.
 
-    Its pixels, its views (made through one copy of their size), and the teacher's cosines and
-    targets.
+    Its pixels, its views (made through one copy of their size), and the teacher's targets, plain
+    and weighted.
     """
     heads, crops = config.heads, config.views.crops
     pixels = 1.4 * config.short_side**2 * config.channels

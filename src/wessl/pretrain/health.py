@@ -108,7 +108,8 @@ RULES: list[Rule] = [
         lambda row: (
             f"no learning: predictions are uniform, loss at ln c = {math.log(row['codes']):.2f}"
         ),
-        "a lower --loss.teacher-temperature, fewer codes, milder crops, or a longer warm-up",
+        "a lower --loss.teacher-temperature, fewer codes, milder crops, a longer warm-up, or with "
+        "few pictures another --seed",
     ),
     (
         "one-head",
