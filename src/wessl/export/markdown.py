@@ -11,7 +11,8 @@ def plain(text: object) -> str:
     my\\_photos \\[2024\\] \\# \\<b\\>cats\\</b\\>
     """
     one_line = re.sub(r"([\\`*_{}\[\]<>#|~&])", r"\\\1", " ".join(str(text).split()))
-    return re.sub(r"^(\d{0,9})([-+=.)])", r"\1\\\2", one_line)
+    # A list's mark has a space after it, a rule or an underline nothing else.
+    return re.sub(r"^(\d{0,9})([.)](?=\s|$)|[-+](?=\s|$)|[-=](?=[-=\s]*$))", r"\1\\\2", one_line)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
