@@ -208,8 +208,8 @@ class Options:
     save_every: float | None = None
     """Seconds between checkpoints; default: a tenth of the run or 300, whichever is less, but so
     far apart that saving costs about 2 % of the time."""
-    keep: int = 2
-    """How many checkpoints are kept."""
+    keep: int | None = None
+    """How many checkpoints are kept; default: 2, and the last alone once the run is done."""
     log_every: int | None = None
     """Steps between lines of metrics; default: a fiftieth of the run, 50 at most."""
     probe: str | None = None

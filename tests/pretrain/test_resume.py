@@ -80,6 +80,21 @@ def test_only_the_last_checkpoints_are_kept(pictures, tmp_path):
     assert names == [f"step-{s:09d}.{end}" for s in (10, 11, 12) for end in ("json", "pt")]
 
 
+def test_by_default_two_are_kept_and_the_last_alone_of_a_finished_run(pictures, tmp_path):
+    trainer, run, seen = build_trainer(pictures, short(), save_every=0), begin(tmp_path), []
+    train(trainer, run, lambda row: seen.append(len(list(run.checkpoints.glob("*.pt")))))
+    assert max(seen) == 2
+    assert [path.name for path in run.checkpoints.glob("*.pt")] == ["step-000000012.pt"]
+
+
+def test_a_damaged_last_checkpoint_leaves_the_one_before(tmp_path):
+    run = begin(tmp_path)
+    run.save_checkpoint(5, {"step": 5}, keep=2)
+    flip(run.save_checkpoint(6, {"step": 6}, keep=2))
+    run.keep_last_checkpoint()
+    assert len(list(run.checkpoints.glob("*.pt"))) == 2
+
+
 def test_the_checkpoint_just_written_is_kept_whatever_the_number(tmp_path):
     run = begin(tmp_path)
     for keep in (0, 1):
@@ -199,7 +214,7 @@ def test_a_run_asked_to_stop_saves_itself_and_goes_on_later(pictures, tmp_path, 
 
 
 def test_usr1_saves_and_goes_on(pictures, tmp_path):
-    trainer, run = build_trainer(pictures, short(), log_every=1), begin(tmp_path)
+    trainer, run = build_trainer(pictures, short(), log_every=1, keep=2), begin(tmp_path)
     train(trainer, run, interrupt_at(5, signal.SIGUSR1))
     assert trainer.step == 12
     names = sorted(path.name for path in run.checkpoints.glob("*.pt"))

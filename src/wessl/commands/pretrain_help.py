@@ -27,7 +27,7 @@ Train an encoder on unlabelled pictures. The same command again resumes.
   --devices N            processes, one a GPU of this machine; auto: all (default: 1;
                          with --device cpu: CPU processes)
   --seed N               of every random draw (default: 0)
-  --keep N               checkpoints kept (2); --save-every SECONDS between them
+  --keep N               checkpoints kept (2, then 1); --save-every SECONDS between them
                          (default: a tenth of the run, or about 300)
   --cache FOLDER         where decoded pictures are kept; --decode stream keeps none
   --track NAME           tensorboard, wandb, trackio: curves there too

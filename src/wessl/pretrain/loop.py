@@ -14,7 +14,7 @@ from wessl.errors import Failure, Interrupted
 from wessl.pretrain.cost import flops_per_image, peak_flops
 from wessl.pretrain.health import Finding, examine, rhythm
 from wessl.pretrain.replay import give_up_on_nonfinite
-from wessl.pretrain.saving import Saving
+from wessl.pretrain.saving import Saving, checkpoints_kept
 from wessl.pretrain.schedules import Now
 from wessl.pretrain.signals import SAVE, listening, take
 from wessl.pretrain.trainer import Trainer
@@ -95,6 +95,8 @@ def train(
         run.save_encoder(trainer.taught_encoder().state_dict(), describe())
     except OSError as error:
         raise Failure(f"{error}. Free some space and run the same command again") from error
+    if options.keep is None:
+        run.keep_last_checkpoint()
 
 
 def next_or_save(
@@ -138,7 +140,7 @@ def record(row: dict[str, Any], run: Run, report: Report) -> None:
 def save(trainer: Trainer, run: Run, report: Report, must: bool) -> None:
     """A full disk in mid-run is said and survived; at the end of the run it is an error."""
     try:
-        run.save_checkpoint(trainer.step, trainer.state(), trainer.options.keep)
+        run.save_checkpoint(trainer.step, trainer.state(), checkpoints_kept(trainer.options.keep))
     except OSError as error:
         kept = "; the one before is intact" if any(run.checkpoints.glob("step-*.pt")) else ""
         words = f"checkpoint not saved: {error}{kept}. Free some space"

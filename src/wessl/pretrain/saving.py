@@ -19,6 +19,11 @@ BYTES_PER_SECOND = 3e8
 """Of a save, its checksum read back, before one was timed: as measured on a virtual disk."""
 
 
+def checkpoints_kept(asked: int | None) -> int:
+    """Checkpoints while a run is under way: two by default, as one may be damaged."""
+    return 2 if asked is None else max(1, asked)
+
+
 class Saving:
     """Which steps are due for a checkpoint.
 

@@ -131,6 +131,13 @@ class Run:
             self._remove(old)
         return path
 
+    def keep_last_checkpoint(self) -> None:
+        """If it is whole; for a run whose encoder is written, to which the others are of no use."""
+        known = sorted(self.checkpoints.glob("step-*.pt"))
+        if known and damage(known[-1]) is None:
+            for old in known[:-1]:
+                self._remove(old)
+
     def _make_room(self) -> bool:
         """Gives up all whole checkpoints but the newest, for a disk that holds no more of them."""
         whole = [path for path in sorted(self.checkpoints.glob("step-*.pt")) if not damage(path)]

@@ -9,6 +9,7 @@ from wessl.config import Config, Options
 from wessl.data.pictures import gigabytes
 from wessl.pretrain.console import Console
 from wessl.pretrain.model import build_model
+from wessl.pretrain.saving import checkpoints_kept
 
 BYTES_PER_PARAMETER = 4 + 4 + 8
 """Student, teacher and AdamW's two moments, all fp32."""
@@ -36,12 +37,13 @@ def say_disk(config: Config, options: Options, out: Path, console: Console) -> N
     one = checkpoint_bytes(config)
     there = next(place for place in (out, *out.absolute().parents) if place.exists())
     free = shutil.disk_usage(there).free
-    kept = f"{options.keep} checkpoints of" if options.keep > 1 else "a checkpoint of"
-    console.say(
-        f"disk: the run keeps {kept} about {gigabytes(one)}; {gigabytes(free)} free in {there}"
-    )
-    if (options.keep + 1) * one > free:
+    keep = checkpoints_kept(options.keep)
+    many = f"{keep} checkpoints of" if keep > 1 else "a checkpoint of"
+    after = ", one when it is done" if options.keep is None else ""
+    size = f"{many} about {gigabytes(one)}{after}"
+    console.say(f"disk: the run keeps {size}; {gigabytes(free)} free in {there}")
+    if (keep + 1) * one > free:
         console.say(
-            f"warning: that is too little for {options.keep} and the one being written; "
+            f"warning: that is too little for {keep} and the one being written; "
             "free some, choose another --out, fewer to --keep, or fewer or narrower heads"
         )
