@@ -69,7 +69,8 @@ def test_only_the_papers_misprint_is_told_at_the_edge_of_a_figure():
                 printed = papers_gain(row, column)
                 if printed is not None and is_far_off(printed, table, column):
                     far.add((path.stem, row["name"], column["name"]))
-    assert far == {(f"where-how-{of}", "ent-st, both", "2-shot") for of in ("digits", "tiny")}
+    studies = (f"where-how-{of}" for of in ("digits", "mnist", "tiny"))
+    assert far == {(study, "ent-st, both", "2-shot") for study in studies}
 
 
 @pytest.mark.parametrize("name", ["where-how-digits", "heads-digits", "diversity-tiny"])
