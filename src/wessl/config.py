@@ -206,8 +206,8 @@ class Options:
     max_bad: float = 0.05
     """Pictures that may fail to decode before the run stops: a share, or above 1 a number."""
     save_every: float | None = None
-    """Seconds between checkpoints; default: a tenth of the run or 300, whichever is less, but so
-    far apart that saving costs about 2 % of the time."""
+    """Seconds between checkpoints; default: a tenth of the run or 300, whichever is less, but
+    after the first so far apart that saving costs about 2 % of the time."""
     keep: int | None = None
     """How many checkpoints are kept; default: 2, and the last alone once the run is done."""
     log_every: int | None = None

@@ -91,7 +91,7 @@ def test_a_damaged_last_checkpoint_leaves_the_one_before(tmp_path):
     run = begin(tmp_path)
     run.save_checkpoint(5, {"step": 5}, keep=2)
     flip(run.save_checkpoint(6, {"step": 6}, keep=2))
-    run.keep_last_checkpoint()
+    run.keep_newest_checkpoint()
     assert len(list(run.checkpoints.glob("*.pt"))) == 2
 
 

@@ -82,11 +82,9 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(f"--compare {path} does not exist; --json writes such a file") from None
     except OSError as error:
         raise UserError(f"--compare {path} cannot be read ({error.strerror})") from error
-    except (LookupError, TypeError) as error:
-        words = f"--compare {path} is not a file that wessl bench --json wrote"
-        raise UserError(words) from error
-    except ValueError as error:
-        raise UserError(f"--compare {path} is not a file that --json wrote ({error})") from error
+    except (ValueError, LookupError, TypeError) as error:
+        why = f" ({error})" if isinstance(error, ValueError) else ""
+        raise UserError(f"--compare {path} is not a file that --json wrote{why}") from error
     return dict(found)
 
 

@@ -96,7 +96,7 @@ def train(
     except OSError as error:
         raise Failure(f"{error}. Free some space and run the same command again") from error
     if options.keep is None:
-        run.keep_last_checkpoint()
+        run.keep_newest_checkpoint()
 
 
 def next_or_save(

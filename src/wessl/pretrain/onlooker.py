@@ -26,8 +26,8 @@ class Onlooker(Run):
     def save_checkpoint(self, step: int, state: State, keep: int) -> Path:
         return self.checkpoints
 
-    def keep_last_checkpoint(self) -> None:
-        pass
+    def keep_newest_checkpoint(self) -> bool:
+        return False
 
     def save_encoder(self, state: dict[str, Tensor], description: State) -> None:
         pass

@@ -11,8 +11,7 @@ from wessl.report.story import State, Story, listed, part
 from wessl.report.words import count
 
 ENOUGH = 150
-"""Steps over which training agrees with itself before it says that something is wrong, if it can.
-"""
+"""Steps after which training has said what is wrong; a shorter run looks at half of its own."""
 CHECKED = (
     "collapse onto few codes, uniform predictions, heads without weight, one head with most of it, "
     "shrinking features, NaN gradients and pictures that come too slowly"

@@ -120,7 +120,7 @@ class Run:
         try:
             write_tensors(path, state)
         except OSError as error:
-            if error.errno not in FULL or not self._make_room():
+            if error.errno not in FULL or not self.keep_newest_checkpoint():
                 raise
             write_tensors(path, state)
         write_json(path.with_suffix(".json"), {"step": step, "sha256": sha256(path)})
@@ -131,15 +131,8 @@ class Run:
             self._remove(old)
         return path
 
-    def keep_last_checkpoint(self) -> None:
-        """If it is whole; for a run whose encoder is written, to which the others are of no use."""
-        known = sorted(self.checkpoints.glob("step-*.pt"))
-        if known and damage(known[-1]) is None:
-            for old in known[:-1]:
-                self._remove(old)
-
-    def _make_room(self) -> bool:
-        """Gives up all whole checkpoints but the newest, for a disk that holds no more of them."""
+    def keep_newest_checkpoint(self) -> bool:
+        """Gives up all whole ones but that: of a finished run, or for a disk that holds no more."""
         whole = [path for path in sorted(self.checkpoints.glob("step-*.pt")) if not damage(path)]
         for old in whole[:-1]:
             self._remove(old)
