@@ -58,6 +58,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "ViT-S/16, batch 256": {"optim.batch_size": 256},
     "ViT-S/16, batch 64": {"optim.batch_size": 64},
     "ViT-B/16, batch 128": {"encoder.size": "B", "optim.batch_size": 128},
+    "ViT-B/16, batch 256": {"encoder.size": "B", "optim.batch_size": 256},
 }
 
 
@@ -69,8 +70,8 @@ class Row:
     compile: bool = True
     views: bool = False
     """Measured a second time with views made every step."""
-    at_once: bool = False
-    """Heads and logits of all views at once, however many bytes they are."""
+    part: int | None = None
+    """Bytes of logits that the loss holds at once, instead of the usual."""
     recipe: str | None = None
     """Instead of the paper's settings with 16 heads of 1,024 codes."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -82,8 +83,8 @@ class Row:
 
     def build(self, device: torch.device) -> dict[str, Work]:
         """The step, and the step with its views."""
-        if self.at_once:
-            by_view.AT_ONCE["cuda"] = 2**60
+        if self.part is not None:
+            by_view.AT_ONCE["cuda"] = by_view.OF_A_PART = self.part
         options = Options(device=str(device), compile="on" if self.compile else "off")
         subject = Subject(self.name, self.config, options)
         if self.way == "plain loop":
@@ -105,7 +106,7 @@ class Row:
         return works
 
 
-SMALL, FEW, LARGE = GROUPS
+SMALL, FEW, LARGE, LARGE_MANY = GROUPS
 DINO, MSN = "dino/vits16", "msn-star-ent/vits16"
 PEER, LIGHTLY = "timm's ViT, DINO in plain PyTorch", "timm's ViT, DINO of lightly's parts"
 ROWS = [
@@ -119,7 +120,7 @@ ROWS = [
     Row(SMALL, "one head", settings={"heads.count": 1}),
     Row(SMALL, "4 heads", settings={"heads.count": 4}),
     Row(SMALL, "16 heads", views=True),
-    Row(SMALL, "16 heads, all logits at once", at_once=True),
+    Row(SMALL, "16 heads, all logits at once", part=2**60),
     Row(SMALL, "64 heads", settings={"heads.count": 64}),
     Row(SMALL, "16 heads, a fifth of the patches masked", settings={"loss.mask": 0.2}),
     Row(SMALL, "MSN*-ent, 8 heads, nothing masked", recipe=MSN, settings={"loss.mask": 0.0}),
@@ -132,6 +133,8 @@ ROWS = [
     Row(LARGE, "one head", settings={"heads.count": 1}),
     Row(LARGE, "4 heads", settings={"heads.count": 4}),
     Row(LARGE, "16 heads"),
+    Row(LARGE_MANY, "one head", settings={"heads.count": 1}),
+    Row(LARGE_MANY, "16 heads"),
 ]
 
 

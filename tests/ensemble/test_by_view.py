@@ -72,21 +72,6 @@ def test_it_holds_the_logits_of_a_view_or_two():
     assert for_one < views * logits
 
 
-def test_it_holds_the_hidden_layers_of_a_view_or_two():
-    m, n, views, hidden = 2, 8, 12, 20_000
-    heads = EnsembleHeads(6, m, hidden, depth=2, embed_dim=5, num_codes=7).double()
-    x = torch.randn(views * n, 6, dtype=torch.float64, requires_grad=True)
-    targets = torch.randn(2, m, n, 7, dtype=torch.float64).softmax(-1)
-    cpu = torch.device("cpu")
-    for_all = peak_bytes(lambda: at_once(heads, x, targets, "unif", True).backward(), cpu)
-    for_one = peak_bytes(
-        lambda: multiview_loss_by_view(heads, x, 0.1, targets, "unif").backward(), cpu
-    )
-    layer = 8 * m * hidden * n
-    assert for_all > 2 * views * layer
-    assert for_one < views * layer
-
-
 @pytest.mark.parametrize("share", [None, "projection", "codebook"])
 def test_compiled_in_one_graph_it_is_the_same(share):
     heads = random_heads(3, 7, share=share)
@@ -149,33 +134,32 @@ def test_weights_that_are_held_still_get_no_gradient_and_cost_none():
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
-def test_compiled_it_does_not_keep_the_gradients_of_every_view():
-    """Summed at the end, those of six views would be six times the weights."""
+def test_compiled_it_does_not_keep_the_codes_gradients_of_every_view():
+    """Summed at the end, those of six views would be six times the codes."""
     torch.manual_seed(0)
     n, views = 2, 6
-    heads = EnsembleHeads(512, 2, hidden_dim=512, depth=2, embed_dim=512, num_codes=512)
-    x = torch.randn(views * n, 512, requires_grad=True)
-    targets = torch.randn(2, 2, n, 512).softmax(-1)
+    heads = EnsembleHeads(8, 2, hidden_dim=8, depth=2, embed_dim=512, num_codes=1024)
+    x = torch.randn(views * n, 8, requires_grad=True)
+    targets = torch.randn(2, 2, n, 1024).softmax(-1)
     loss = torch.compile(partial(multiview_loss_by_view, heads), dynamic=False)
 
     def step() -> None:
         loss(x, 0.1, targets, "ent", 0.4).backward()
 
     step()
-    weights = 4 * sum(p.numel() for p in heads.parameters())
-    assert peak_bytes(step, torch.device("cpu")) < 4 * weights
+    assert peak_bytes(step, torch.device("cpu")) < 5 * 4 * heads.codebook.numel()
 
 
 def test_only_large_logits_go_a_few_views_at_a_time():
     paper = EnsembleHeads(6, 16, 8, num_codes=1024)
     assert views_at_once(paper, 256, 12) == 12
-    assert views_at_once(paper, 256, 12, "cuda") == 4
+    assert views_at_once(paper, 256, 12, "cuda") == 2
     assert views_at_once(paper, 128, 12, "cuda") == 12
     large = EnsembleHeads(6, 1, 8, num_codes=65_536)
     assert views_at_once(large, 256, 12) == 1
     assert views_at_once(large, 64, 12) == 12
-    assert views_at_once(large, 64, 12, "cuda") == 4
-    assert views_at_once(large, 128, 20) == 2
+    assert views_at_once(large, 64, 12, "cuda") == 2
+    assert views_at_once(large, 128, 20) == 1
 
 
 def test_a_training_step_goes_view_by_view_where_the_logits_are_large(monkeypatch):

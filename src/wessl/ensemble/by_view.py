@@ -1,6 +1,5 @@
 """The loss of training a few views at a time, where what all need would take much memory."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from wessl.ensemble.weighting import Weighting
 
 AT_ONCE = {"cuda": 2**27, "cpu": 2**29}
 """Bytes of logits up to which all views are held at once; computing them twice costs a CPU more."""
-OF_A_PART = 2**26
+OF_A_PART = 2**25
 """Bytes of logits that are held at once otherwise, or those of one view."""
 
 
@@ -36,56 +35,42 @@ def multiview_loss_by_view(
 ) -> Tensor:
     """``multiview_loss`` of ``heads(representations) / student_temperature``, views first.
 
-    Backward computes heads and logits again, ``at_once`` views at a time, so that only theirs exist
-    at any time. Weights go from part to part, so that their gradient is one sum that grows. Batch
-    norm wants all views together: with it, only the logits are computed again.
+    Backward computes logits again, ``at_once`` views at a time, so that only theirs exist at any
+    time. The codes go from part to part, so that their gradient is one sum that grows.
     """
     n = teacher_probs_umnc.shape[2]
-    codes = heads.codes()
+    embeddings, codes = heads.embed(representations), heads.codes()
     teachers = teacher_probs_umnc.to(torch.promote_types(codes.dtype, teacher_probs_umnc.dtype))
     lessons = Lessons(teachers, len(representations) // n, weighting, temperature, same_views)
-    norms_over_views = heads.batch_norm
-    whole = heads.embed(representations) if norms_over_views else representations
 
-    def of_part(first: int, part: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        multiply = HandingOn(weights)
-        embeddings = part if norms_over_views else heads.embed(part, multiply)
-        logits = heads.cosines(embeddings, codes, multiply) / student_temperature
+    def of_part(first: int, part: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        multiply = HandingOn(weight)
+        logits = heads.cosines(part, codes, multiply) / student_temperature
         views = logits.unflatten(1, (-1, n)).unbind(1)
         loss = sum_of([lessons.of_view(v, z_mnc) for v, z_mnc in enumerate(views, first)])
-        return loss, *multiply.handed_on
+        return loss, multiply.weight
 
     losses: list[Tensor] = []
-    weights: list[Tensor] = []
-    for i, part in enumerate(whole.split(at_once * n, dim=-2)):
-        loss, *weights = checkpoint(
-            of_part, i * at_once, part, *weights, use_reentrant=False, preserve_rng_state=False
+    weight: Tensor | None = None
+    for i, part in enumerate(embeddings.split(at_once * n, dim=1)):
+        loss, weight = checkpoint(
+            of_part, i * at_once, part, weight, use_reentrant=False, preserve_rng_state=False
         )
         losses.append(loss)
     return lessons.mean(losses)
 
 
 class HandingOn:
-    """Products of one part of a batch, by the weights that the part before handed on.
+    """The product of a part with the weight that the part before handed on; at first its own."""
 
-    They are used in the order of the calls, whose own weights count in the first part alone.
-    """
-
-    def __init__(self, weights: Sequence[Tensor]):
-        self.weights = weights
-        self.handed_on: list[Tensor] = []
+    def __init__(self, weight: Tensor | None):
+        self.weight = weight
 
     def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
-        if self.weights:
-            weight = self.weights[len(self.handed_on)]
-        elif torch.is_autocast_enabled(weight.device.type) and weight.dtype == torch.float32:
-            weight = weight.to(torch.get_autocast_dtype(weight.device.type))
-        x = x.to(weight.dtype)
-        if weight.requires_grad:
-            product, weight = _MultiplyAndHandOn.apply(x, weight)
-        else:
-            product = x @ weight
-        self.handed_on.append(weight)
+        self.weight = weight if self.weight is None else self.weight
+        if not self.weight.requires_grad:
+            return x @ self.weight
+        product, self.weight = _MultiplyAndHandOn.apply(x, self.weight)
         return product
 
 

@@ -12,7 +12,7 @@ from wessl.ensemble.checks import at_least_fp32
 
 Share = Literal["projection", "codebook"]
 Multiply = Callable[[Tensor, Tensor], Tensor]
-"""Of activations and weights, as ``torch.matmul`` is."""
+"""Of embeddings and codes, as ``torch.matmul`` is."""
 
 
 class StackedLinear(nn.Module):
@@ -27,12 +27,12 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(m, out_dim))
         nn.init.trunc_normal_(self.weight, std=0.02)
 
-    def forward(self, x: Tensor, multiply: Multiply = torch.matmul) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         x_mni = x.expand(len(self.weight), -1, -1)  # the first layer's input is common to all heads
-        if multiply is torch.matmul and not x.is_cuda:
+        if not x.is_cuda:
             return torch.baddbmm(self.bias[:, None], x_mni, self.weight)
         # On a GPU baddbmm writes the bias out over all rows first; apart, GELU's kernel adds it.
-        product = multiply(x_mni, self.weight)
+        product = x_mni @ self.weight
         return product + self.bias[:, None].to(product.dtype)
 
 
@@ -83,7 +83,6 @@ class EnsembleHeads(nn.Module):
         if share not in (None, "projection", "codebook"):
             raise ValueError(f"share must be None, 'projection' or 'codebook', got {share!r}")
         self.in_dim, self.num_heads, self.num_codes = in_dim, num_heads, num_codes
-        self.batch_norm = batch_norm
         m_projection = 1 if share == "projection" else num_heads
         m_codebook = 1 if share == "codebook" else num_heads
 
@@ -102,13 +101,11 @@ class EnsembleHeads(nn.Module):
         else:
             nn.init.trunc_normal_(self.codebook, std=0.02)
 
-    def embed(self, x: Tensor, multiply: Multiply = torch.matmul) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
         """Unit embeddings ``(m, n, embed_dim)``; ``m`` is 1 when the projection is shared."""
         if x.dim() != 2 or x.shape[1] != self.in_dim:
             raise ValueError(f"expected (n, {self.in_dim}), got {tuple(x.shape)}")
-        for layer in self.projection:
-            x = layer(x, multiply) if isinstance(layer, StackedLinear) else layer(x)
-        return F.normalize(at_least_fp32(x), dim=-1)
+        return F.normalize(at_least_fp32(self.projection(x)), dim=-1)
 
     def codes(self) -> Tensor:
         """Codes ``(m, c, embed_dim)``, of length 1 or as learnt; ``m`` is 1 when shared."""
@@ -121,7 +118,7 @@ class EnsembleHeads(nn.Module):
     def cosines(
         self, embeddings: Tensor, codes: Tensor, multiply: Multiply = torch.matmul
     ) -> Tensor:
-        """``(m, n, c)`` of what ``embed`` and ``codes`` gave."""
+        """``(m, n, c)`` of what ``embed`` and ``codes`` gave, by one product."""
         m, n = self.num_heads, embeddings.shape[1]
         # In fp32 under autocast too: a bf16 step near 1 is 0.16 nats at temperature 0.025.
         with torch.autocast(embeddings.device.type, enabled=False):
