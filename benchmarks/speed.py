@@ -120,7 +120,7 @@ ROWS = [
     Row(SMALL, "one head", settings={"heads.count": 1}),
     Row(SMALL, "4 heads", settings={"heads.count": 4}),
     Row(SMALL, "16 heads", views=True),
-    Row(SMALL, "16 heads, all logits at once", part=2**60),
+    Row(SMALL, "16 heads, logits in parts of 32 MB", part=2**25),
     Row(SMALL, "64 heads", settings={"heads.count": 64}),
     Row(SMALL, "16 heads, a fifth of the patches masked", settings={"loss.mask": 0.2}),
     Row(SMALL, "MSN*-ent, 8 heads, nothing masked", recipe=MSN, settings={"loss.mask": 0.0}),

@@ -53,7 +53,8 @@ def overhead() -> str:
                 groups.setdefault(row["group"], {})[COUNTS[row["name"]]] = row
         for group, rows in groups.items():
             for m in sorted(rows.keys() - {1}) if 1 in rows else []:
-                lines.append(cost(group, m, rows[1], rows[m]))
+                where = f"{group}, {run['name']}" if "name" in run else group
+                lines.append(cost(where, m, rows[1], rows[m]))
     titles = ["", "one head: ms, GiB", "m heads: ms, GiB", "more time", "more memory"]
     of_the_paper_last = sorted(lines, key=lambda line: line[0].startswith(PAPERS_GROUP))
     return grid(titles, of_the_paper_last) + "\n"

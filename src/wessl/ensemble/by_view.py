@@ -10,7 +10,7 @@ from wessl.ensemble.heads import EnsembleHeads
 from wessl.ensemble.loss import Lessons, sum_of
 from wessl.ensemble.weighting import Weighting
 
-AT_ONCE = {"cuda": 2**27, "cpu": 2**29}
+AT_ONCE = {"cuda": 2**28, "cpu": 2**29}
 """Bytes of logits up to which all views are held at once; computing them twice costs a CPU more."""
 OF_A_PART = 2**25
 """Bytes of logits that are held at once otherwise, or those of one view."""
