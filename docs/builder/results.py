@@ -11,8 +11,8 @@ the lines in between are filled in::
     <!-- results: where-how-digits -->
     <!-- end -->
 
-``where-how-digits`` shows the whole table, ``where-how-digits short`` its values alone; ``speed``
-and ``overhead`` are of ``benchmarks/records/``.
+``where-how-digits`` shows the whole table, ``where-how-digits short`` its values alone; ``speed``,
+``overhead`` and ``runs-imagenette160`` are of ``benchmarks/records/``.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from docs.builder import demo, speed
+from docs.builder import demo, pair, speed
 from docs.builder.join import joined
 
 from wessl.study.figure import draw
@@ -32,6 +32,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "speed.md")
 MARKED = re.compile(r"(<!-- results: ([\w-]+)( short)? -->\n).*?(<!-- end -->)", re.DOTALL)
+OF_RECORDS = speed.TABLES | pair.TABLES
+"""Tables that are no study's."""
 State = dict[str, Any]
 
 
@@ -75,8 +77,8 @@ def filled(text: str) -> str:
 
 
 def shown(name: str, short: bool) -> str:
-    if name in speed.TABLES:
-        return speed.TABLES[name]()
+    if name in OF_RECORDS:
+        return OF_RECORDS[name]()
     table = json.loads((RESULTS / f"{name}.json").read_text())
     if table["kind"] == "demo":
         return demo.table(table)
