@@ -271,6 +271,30 @@ def test_crops_follow_the_pictures(side, patch, view, local):
     assert (config.encoder.patch_size, sizes) == (patch, [view, view, local])
 
 
+@pytest.mark.parametrize(
+    ("asked", "side", "local", "short"),
+    [(160, 500, 64, 256), (224, 500, 96, 256), (128, 500, 64, 256), (384, 500, 160, 439),
+     (48, 500, 48, 256), (80, 64, 32, 64), (48, 64, 32, 64)],
+)  # fmt: skip
+def test_views_are_as_large_as_the_user_asks_for(asked, side, local, short):
+    change = partial(override, changes={"encoder.image_size": asked})
+    config, choices = auto.small("auto", facts(10_000, side, 3, **H200), change=change)
+    assert [crop.size for crop in config.views.crops] == [asked, asked, local]
+    assert config.encoder.image_size == asked
+    assert config.short_side == short
+    assert all(
+        crop.photometric.blur_sigma[1] == round(asked / 112, 2) for crop in config.views.crops
+    )
+    (told,) = [c for c in choices if c.setting == "views"]
+    assert told.value == f"2 x {asked} + 6 x {local}"
+
+
+def test_drawings_are_too():
+    change = partial(override, changes={"encoder.image_size": 24})
+    config, _ = auto.small("auto", facts(), change=change)
+    assert [crop.size for crop in config.views.crops] == [24]
+
+
 @pytest.mark.parametrize("side", [224, 96, 64, 24])
 def test_views_are_blurred_in_proportion_to_their_size(side):
     for crop in auto.small("auto", facts(10_000, side, 3, **H200))[0].views.crops:

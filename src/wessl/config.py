@@ -31,7 +31,8 @@ class EncoderConfig:
     patch_size: int = 16
     """Side of a patch in pixels."""
     image_size: int = 224
-    """Side of the pictures the position embeddings are made for: the global crops'."""
+    """Side of the pictures the position embeddings are made for: the global crops', which follow
+    it with automatic sizes."""
     dim: int | None = None
     """Width, where it differs from the size's."""
     depth: int | None = None

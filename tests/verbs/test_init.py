@@ -12,6 +12,7 @@ from wessl.encoder.vit import ViT
 from wessl.errors import UserError
 
 WIDE = dict(dim=128, depth=2, heads=2, patch_size=8, image_size=32)
+WIDE_SETTINGS = {f"encoder.{k}": WIDE[k] for k in ("dim", "depth", "heads", "patch_size")}
 SETTINGS = {k: v for k, v in tiny().items() if not k.startswith("encoder.")}
 STILL = SETTINGS | {"lr": 0.0, "min_lr": 0.0, "weight_decay": 0.0, "weight_decay_end": 0.0}
 
@@ -77,6 +78,16 @@ def test_a_training_takes_over_the_encoder_and_names_what_it_leaves(
     foreign, ours = wessl.load(tmp_path / name), load_file(run.path / "encoder.safetensors")
     for key, tensor in foreign.encoder.state_dict().items():
         torch.testing.assert_close(ours[key], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_views_follow_the_pictures_and_not_the_size_that_weights_were_made_for(tmp_path):
+    save_file(vit(image_size=48), tmp_path / "timm.safetensors")
+    photos, weights = photographs(tmp_path / "photos"), str(tmp_path / "timm.safetensors")
+    plain = wessl.pretrain(photos, tmp_path / "plain", **SETTINGS | WIDE_SETTINGS)
+    begun = wessl.pretrain(photos, tmp_path / "begun", **SETTINGS, init=weights)
+    configs = [run.read_config()["config"] for run in (plain, begun)]
+    assert configs[0]["views"] == configs[1]["views"]
+    assert configs[1]["encoder"]["image_size"] == 48
 
 
 def test_the_number_of_heads_is_asked_for_where_no_file_tells_it(tmp_path):

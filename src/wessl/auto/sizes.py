@@ -15,10 +15,15 @@ from wessl.settings import override
 
 Change = Callable[[Config], Config]
 
+LOCAL = 0.43
+"""Size of a small view beside a large one: the paper's 96 of 224."""
 FEW = 50_000
 """Pictures, below which training gets some help, and fewer views."""
 LARGE_SIDE = 160
 """Pixels of the shorter side, from which on views are those of the paper."""
+AS_ASKED = "as asked for"
+NOT_SET = 0
+"""A size that nobody set, where it is asked whether the user did."""
 
 
 def small(
@@ -51,11 +56,13 @@ def small(
     if facts.pictures < 2:
         raise UserError(f"at least 2 pictures are needed to learn from, found {facts.pictures}")
     base = FAMILIES[family]("vits16")
-    batch = _batch_asked_for(base, change) or _batch(facts)
-    views, chosen = (_drawings if facts.grey_drawings else _photographs)(base, facts, batch)
+    asked = _asked_for("optim.batch_size", base, change)
+    batch = _batch(facts) if asked is None else Choice("optim.batch_size", asked, AS_ASKED)
+    size = _asked_for("encoder.image_size", base, change)
+    views, chosen = (_drawings if facts.grey_drawings else _photographs)(base, facts, batch, size)
     if name == "auto" and facts.pictures < FEW:
         chosen.append(_share(change(base), facts))
-    why = "the paper's best method; --recipe chooses another" if name == "auto" else "as asked for"
+    why = "the paper's best method; --recipe chooses another" if name == "auto" else AS_ASKED
     choices = [
         Choice("recipe", f"{family}/auto", why),
         Choice("channels", facts.channels, _channels(facts)),
@@ -63,9 +70,9 @@ def small(
         *chosen,
     ]
     sized = replace(_apply(base, choices), views=views)
-    asked = None if epochs is None else Choice("optim.epochs", epochs, "as asked for")
     own = change(sized)
-    choices += [_parts(own, facts), asked or choose_epochs(own, facts, budget_seconds)]
+    length = None if epochs is None else Choice("optim.epochs", epochs, AS_ASKED)
+    choices += [_parts(own, facts), length or choose_epochs(own, facts, budget_seconds)]
     choices += choose_schedules(change(_apply(sized, choices)), facts)
     return _apply(sized, choices), choices
 
@@ -92,8 +99,10 @@ def _precision(facts: DataFacts) -> tuple[str, str]:
     return "bf16", f"this CPU has instructions for it: {faster}; losses stay in fp32"
 
 
-def _drawings(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, list[Choice]]:
-    size = min(32, max(16, 2 * facts.short_side))
+def _drawings(
+    base: Config, facts: DataFacts, batch: Choice, asked: int | None
+) -> tuple[Views, list[Choice]]:
+    size = asked or min(32, max(16, 2 * facts.short_side))
     choices = [
         Choice("encoder.kind", "conv", "a transformer finds too few patches in small drawings"),
         Choice("encoder.widths", (24, 48, 96), "enough for small drawings, and quick"),
@@ -117,9 +126,13 @@ def _drawings(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, lis
     return drawing_views(size), choices
 
 
-def _photographs(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, list[Choice]]:
+def _photographs(
+    base: Config, facts: DataFacts, batch: Choice, asked: int | None
+) -> tuple[Views, list[Choice]]:
     side, cuda = facts.short_side, facts.device == "cuda"
     patch, view, local = _crops(side)
+    if asked is not None:
+        view, local = asked, min(asked, max(4 * patch, round(LOCAL * asked / patch) * patch))
     count = 6 if facts.pictures < FEW else 10
     if cuda:
         lr, why = 0.001 * batch.value / 512, "the paper's rule: 0.001 x batch / 512"
@@ -139,7 +152,7 @@ def _photographs(base: Config, facts: DataFacts, batch: Choice) -> tuple[Views, 
         Choice("encoder.start", *_start(facts)),
         Choice("encoder.image_size", view, "the size of the large views"),
         Choice("views", f"2 x {view} + {count} x {local}", f"2 large, {count} small; {blurred}"),
-        Choice("short_side", 256 if side >= LARGE_SIDE else side, "as much as the views can use"),
+        Choice("short_side", _short_side(side, view), "as much as the views can use"),
         batch,
         _count(base),
         _codes(base, batch.value, base.heads.codes),
@@ -165,15 +178,21 @@ def _crops(side: int) -> tuple[int, int, int]:
         return 16, 224, 96
     if side >= 64:
         view = min(96, side // 8 * 8)
-        return 8, view, math.ceil(0.43 * view / 8) * 8
+        return 8, view, math.ceil(LOCAL * view / 8) * 8
     view = max(24, side // 4 * 4)
     return 4, view, max(16, round(view / 8) * 4)
 
 
-def _batch_asked_for(base: Config, change: Change) -> Choice | None:
-    """What stands after a change of a batch of nothing was set by the user."""
-    batch = change(override(base, {"optim.batch_size": 0})).optim.batch_size
-    return Choice("optim.batch_size", batch, "as asked for") if batch > 0 else None
+def _short_side(side: int, view: int) -> int:
+    """The paper's 256 for views of 224, in proportion for larger ones."""
+    return max(256, round(view * 256 / 224)) if side >= LARGE_SIDE else side
+
+
+def _asked_for(setting: str, base: Config, change: Change) -> int | None:
+    """A size the user set: what stands where there was none before the change."""
+    group, name = setting.split(".")
+    value: int = getattr(getattr(change(override(base, {setting: NOT_SET})), group), name)
+    return None if value == NOT_SET else value
 
 
 def _wanted_batch(facts: DataFacts) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from wessl import recipes
-from wessl.auto import Choice
+from wessl.auto import NOT_SET, Choice
 from wessl.commands.pretrain_help import family_of
 from wessl.config import Config, EncoderConfig
 from wessl.evaluate.features.trained_encoder import undamaged
@@ -45,6 +45,8 @@ class Init:
 
         def changed(config: Config) -> Config:
             own = {name: getattr(config.encoder, name) for name in _OWN}
+            if config.encoder.image_size == NOT_SET:  # the weights' size is no wish of the user's
+                own["image_size"] = NOT_SET
             encoder = replace(self.encoder, **own)
             return change(replace(config, encoder=encoder, channels=self.about["channels"]))
 
