@@ -70,8 +70,8 @@ class Row:
     compile: bool = True
     views: bool = False
     """Measured a second time with views made every step."""
-    part: int | None = None
-    """Bytes of logits that the loss holds at once, instead of the usual."""
+    by_view: bool = False
+    """Logits of one view at a time, however few they are."""
     recipe: str | None = None
     """Instead of the paper's settings with 16 heads of 1,024 codes."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -83,8 +83,8 @@ class Row:
 
     def build(self, device: torch.device) -> dict[str, Work]:
         """The step, and the step with its views."""
-        if self.part is not None:
-            by_view.AT_ONCE["cuda"] = by_view.OF_A_PART = self.part
+        if self.by_view:
+            by_view.AT_ONCE["cuda"] = 0
         options = Options(device=str(device), compile="on" if self.compile else "off")
         subject = Subject(self.name, self.config, options)
         if self.way == "plain loop":
@@ -120,7 +120,7 @@ ROWS = [
     Row(SMALL, "one head", settings={"heads.count": 1}),
     Row(SMALL, "4 heads", settings={"heads.count": 4}),
     Row(SMALL, "16 heads", views=True),
-    Row(SMALL, "16 heads, logits in parts of 32 MB", part=2**25),
+    Row(SMALL, "16 heads, logits view by view", by_view=True),
     Row(SMALL, "64 heads", settings={"heads.count": 64}),
     Row(SMALL, "16 heads, a fifth of the patches masked", settings={"loss.mask": 0.2}),
     Row(SMALL, "MSN*-ent, 8 heads, nothing masked", recipe=MSN, settings={"loss.mask": 0.0}),

@@ -14,14 +14,15 @@ RECORD = Path(__file__).parents[2] / "benchmarks" / "records" / "runs-imagenette
 
 def table() -> str:
     one, many = json.loads(RECORD.read_text())["runs"]
+    protocols = list(next(iter(one["results"].values())))
     lines = []
     for seen, results in one["results"].items():
-        protocols, others = list(results), many["results"][seen]
         lines.append([f"**{seen}**", *[""] * len(protocols)])
         for run in (one, many):
             found = run["results"][seen]
             values = [f"{100 * found[name]['accuracy']:.1f}" for name in protocols]
-            lines.append([run["name"].replace("ent", "`ent`"), *values])
+            lines.append([run["name"], *values])
+        others = many["results"][seen]
         lines.append(["gain", *(gain(results[name], others[name]) for name in protocols)])
     return grid(["", *protocols], lines) + "\n"
 

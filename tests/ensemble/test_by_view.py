@@ -11,7 +11,7 @@ from wessl import ViT, multiview_loss
 from wessl.bench.memory import peak_bytes
 from wessl.config import LossConfig
 from wessl.ensemble import by_view
-from wessl.ensemble.by_view import multiview_loss_by_view, views_at_once
+from wessl.ensemble.by_view import multiview_loss_by_view, too_large_at_once
 from wessl.ensemble.heads import EnsembleHeads
 from wessl.ensemble.weighting import SCHEMES
 from wessl.pretrain.model import Model
@@ -29,16 +29,15 @@ def at_once(heads, x, targets, weighting, same_views):
 
 
 @pytest.mark.parametrize("same_views", [True, False])
-@pytest.mark.parametrize("few", [1, 2, 5])
 @pytest.mark.parametrize("share", [None, "projection", "codebook"])
 @pytest.mark.parametrize("weighting", SCHEMES)
-def test_loss_and_gradients_are_those_of_all_views_at_once(weighting, share, few, same_views):
+def test_loss_and_gradients_are_those_of_all_views_at_once(weighting, share, same_views):
     m, n, c, views = 3, 4, 7, 5
     heads = random_heads(m, c, share=share, weight_norm=True)
     x = torch.randn(views * n, 6, dtype=torch.float64, requires_grad=True)
     targets = torch.randn(2, m, n, c, dtype=torch.float64).softmax(-1)
     expected = at_once(heads, x, targets, weighting, same_views)
-    found = multiview_loss_by_view(heads, x, 0.1, targets, weighting, 0.4, same_views, few)
+    found = multiview_loss_by_view(heads, x, 0.1, targets, weighting, 0.4, same_views)
     torch.testing.assert_close(found, expected)
     leaves = [x, *heads.parameters()]
     ours = torch.autograd.grad(found, leaves, allow_unused=True)
@@ -79,16 +78,18 @@ def compiles_afresh():
 
 
 @pytest.mark.usefixtures("compiles_afresh")
+@pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("share", [None, "projection", "codebook"])
-def test_compiled_in_one_graph_it_is_the_same(share):
+def test_compiled_in_one_graph_it_is_the_same(share, held):
     heads = random_heads(3, 7, share=share)
+    heads.codebook.requires_grad_(not held)
     x = torch.randn(5 * 4, 6, dtype=torch.float64, requires_grad=True)
     targets = torch.randn(2, 3, 4, 7, dtype=torch.float64).softmax(-1)
     plain = partial(multiview_loss_by_view, heads)
     compiled = torch.compile(plain, backend="aot_eager", fullgraph=True)
-    losses = [loss(x, 0.1, targets, "ent", 0.4, at_once=2) for loss in (plain, compiled)]
+    losses = [loss(x, 0.1, targets, "ent", 0.4) for loss in (plain, compiled)]
     torch.testing.assert_close(*losses)
-    leaves = [x, *heads.parameters()]
+    leaves = [x, *(p for p in heads.parameters() if p.requires_grad)]
     for a, b in zip(*(torch.autograd.grad(loss, leaves) for loss in losses), strict=True):
         torch.testing.assert_close(a, b)
 
@@ -105,13 +106,14 @@ def test_in_half_precision_it_is_close_to_all_at_once(compiled):
     if compiled:
         loss = torch.compile(loss, backend="aot_eager", fullgraph=True)
     with torch.autocast("cpu", torch.bfloat16):
-        found = loss(x, 0.1, targets, "ent", 0.4, at_once=2)
+        found = loss(x, 0.1, targets, "ent", 0.4)
         expected = at_once(heads, x, targets, "ent", True)
     ours, theirs = torch.autograd.grad(found, leaves), torch.autograd.grad(expected, leaves)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
+    # Cosines are of fp32 either way, and a compiler may leave out a rounding before them.
+    torch.testing.assert_close(found, expected, rtol=1e-3 if compiled else 1e-5, atol=0)
     for a, b in zip(ours, theirs, strict=True):
         assert a.dtype == b.dtype == torch.float32
-        assert (a - b).norm() < 0.02 * b.norm()
+        assert (a - b).norm() < (2e-2 if compiled else 1e-4) * b.norm()
 
 
 def test_double_precision_stays_that_under_autocast():
@@ -159,17 +161,16 @@ def test_compiled_it_does_not_keep_the_codes_gradients_of_every_view():
     assert peak_bytes(step, torch.device("cpu")) < 5 * 4 * heads.codebook.numel()
 
 
-def test_only_large_logits_go_a_few_views_at_a_time():
+def test_only_large_logits_go_view_by_view():
     paper = EnsembleHeads(6, 16, 8, num_codes=1024)
-    assert views_at_once(paper, 256, 12) == 12
-    assert views_at_once(paper, 256, 12, "cuda") == 12
-    assert views_at_once(paper, 512, 12, "cuda") == 1
+    assert not too_large_at_once(paper, 256, 12)
+    assert not too_large_at_once(paper, 256, 12, "cuda")
+    assert too_large_at_once(paper, 512, 12, "cuda")
     large = EnsembleHeads(6, 1, 8, num_codes=65_536)
-    assert views_at_once(large, 256, 12) == 1
-    assert views_at_once(large, 64, 12) == 12
-    assert views_at_once(large, 64, 12, "cuda") == 12
-    assert views_at_once(large, 96, 12, "cuda") == 1
-    assert views_at_once(large, 128, 20) == 1
+    assert too_large_at_once(large, 256, 12)
+    assert not too_large_at_once(large, 128, 12)
+    assert not too_large_at_once(large, 64, 12, "cuda")
+    assert too_large_at_once(large, 96, 12, "cuda")
 
 
 def test_a_training_step_goes_view_by_view_where_the_logits_are_large(monkeypatch):
@@ -179,10 +180,9 @@ def test_a_training_step_goes_view_by_view_where_the_logits_are_large(monkeypatc
     views = Views(3, [images[:6]], [images])
     targets = torch.randn(2, 2, 3, 7, dtype=torch.float64).softmax(-1)
     found = []
-    for limit, few in ((2**29, 5), (0, 1)):
+    for limit, by_views in ((2**29, False), (0, True)):
         monkeypatch.setitem(by_view.AT_ONCE, "cpu", limit)
-        monkeypatch.setattr(by_view, "OF_A_PART", limit)
-        assert views_at_once(student.heads, 3, 5) == few
+        assert too_large_at_once(student.heads, 3, 5) == by_views
         loss, terms = student_step(student, views, targets, LossConfig(), 0.4)
         gradients = torch.autograd.grad(loss, list(vit.parameters()))
         found.append([loss, terms, *gradients])

@@ -50,7 +50,7 @@ def take_steps(
 ) -> dict[str, Any]:
     """Losses of so many steps, from a checkpoint if given one, and the state they lead to."""
     if by_view:
-        limits.AT_ONCE["cpu"] = limits.OF_A_PART = 0
+        limits.AT_ONCE["cpu"] = 0
     trainer = make_trainer(team, **more)
     if load:
         trainer.load_state(team.share(torch.load(load)["state"] if team.first else None))

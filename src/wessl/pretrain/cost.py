@@ -1,8 +1,8 @@
 """What a run will take, before it starts: operations and bytes, from the config alone.
 
 Estimates, stated as such. On a GPU they are within 2 % of what steps of ViT-S/16 took (batch 256,
-bf16: 27.6 GiB with 16 heads, 25.1 with masks, 26.7 with one head), and some 5 % too high for 64
-heads (31.3) or 65,536 codes (27.5), whose loss goes in parts; on a CPU within 20 % of what a
+bf16: 27.7 GiB with 16 heads, 25.0 with masks, 26.7 with one head), and 3 to 5 % too high for 64
+heads (31.5) or 65,536 codes (27.8), whose loss goes view by view; on a CPU within 20 % of what a
 process of small transformers took. An image of S/16 takes 122 GFLOP by counting the matrix
 products.
 """

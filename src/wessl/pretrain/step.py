@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wessl.config import LossConfig
-from wessl.ensemble.by_view import multiview_loss_by_view, views_at_once
+from wessl.ensemble.by_view import multiview_loss_by_view, too_large_at_once
 from wessl.ensemble.collective import Group
 from wessl.ensemble.loss import head_shares, multiview_loss
 from wessl.ensemble.targets import Centering, me_max, sharpen, sinkhorn
@@ -80,11 +80,10 @@ def student_step(
     """The loss to minimise, and its two parts for the log, ``(cross-entropy, me-max)``."""
     representations = student.represent(views.student, views.keep, views.drop)
     lesson = targets_umnc, loss.weighting, gamma, same_views
-    count = len(representations) // views.n
-    few = views_at_once(student.heads, views.n, count, representations.device.type)
-    if loss.me_max == 0 and few < count:
+    count, device = len(representations) // views.n, representations.device.type
+    if loss.me_max == 0 and too_large_at_once(student.heads, views.n, count, device):
         cross_entropy = multiview_loss_by_view(
-            student.heads, representations, loss.student_temperature, *lesson, at_once=few
+            student.heads, representations, loss.student_temperature, *lesson
         )
     else:
         logits_vmnc = student.score(representations, views.n) / loss.student_temperature
