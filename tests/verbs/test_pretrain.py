@@ -337,6 +337,7 @@ def test_published_recipes_run_when_made_small(tmp_path, name):
             "--heads.batch-norm needs two views at a time",
         ),
         ("photos", {"heads.count": 0}, "--heads.count must be at least 1, got 0"),
+        ("photos", {"encoder.image_size": -3}, "--encoder.image-size must be at least 1, got -3"),
         ("photos", dict(lr=-1.0), "--optim.lr must be at least 0, got -1.0"),
         ("photos", dict(weighting="bogus"), "--loss.weighting 'bogus' is unknown"),
         ("photos", {"encoder.heads": 5}, "not a multiple of heads 5"),

@@ -192,7 +192,7 @@ def _asked_for(setting: str, base: Config, change: Change) -> int | None:
     """A size the user set: what stands where there was none before the change."""
     group, name = setting.split(".")
     value: int = getattr(getattr(change(override(base, {setting: NOT_SET})), group), name)
-    return None if value == NOT_SET else value
+    return value if value > NOT_SET else None  # what cannot be is refused later
 
 
 def _wanted_batch(facts: DataFacts) -> int:
