@@ -68,6 +68,24 @@ def passes(encoder):
     return seen
 
 
+def test_another_size_of_pictures_keeps_the_share_that_is_cut_off():
+    described = {"kind": "vit", "patch_size": 4}
+    encoder = trained(vit(), encoder=described, image_size=8, resize=9)
+    larger = encoder.at_size(16)
+    assert (larger.description["image_size"], larger.description["resize"]) == (16, 18)
+    assert (encoder.description["image_size"], encoder.description["resize"]) == (8, 9)
+    pictures = [np.full((20, 30), 7, np.uint8)]
+    assert larger.prepare(larger._batch(pictures)).shape == (1, 1, 16, 16)
+    torch.testing.assert_close(
+        larger.embed(pictures), encoder.cls(larger.prepare(larger._batch(pictures)))
+    )
+    assert (larger.trained_at, encoder.trained_at) == (8, None)
+    assert encoder.at_size(8) is encoder
+    for size, near in ((14, "12 or 16"), (3, "4 or 8")):
+        with pytest.raises(UserError, match=f"--image-size {size}: .* multiple of 4.* {near}"):
+            encoder.at_size(size)
+
+
 def test_each_reading_is_made_of_the_tokens_it_names(encoder):
     images = torch.randn(3, 1, 8, 8)
     tokens, layers = encoder(images), encoder.encoder.last_blocks(images, 4)

@@ -14,6 +14,7 @@ from small_runs import photographs, tiny
 
 import wessl
 from wessl.cli import main
+from wessl.data.sources.open import open_source
 from wessl.errors import UserError
 
 DIGITS = "builtin://digits/test"
@@ -65,6 +66,18 @@ def test_the_command_writes_one_row_a_picture_and_says_so(run, tmp_path, capsys)
     words = [run.path, DIGITS, "-o", out, "--device", "cpu", "--overwrite"]
     assert command(capsys, *words)[0] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
+
+
+def test_pictures_may_be_shown_at_another_size(run, tmp_path):
+    files = [tmp_path / name for name in ("own.npz", "larger.npz")]
+    for file, image_size in zip(files, (None, 24), strict=True):
+        wessl.embed(run, DIGITS, file, image_size=image_size, device="cpu")
+    own, larger = (np.load(file)["features"] for file in files)
+    assert own.shape == larger.shape
+    picture = open_source(DIGITS).read(0)
+    first = wessl.load(run.path, image_size=24).embed([picture])[0]
+    np.testing.assert_allclose(larger[0], first, atol=1e-5)
+    assert not np.allclose(own, larger, atol=1e-2)
 
 
 def test_unreadable_files_are_listed_and_no_longer_once_repaired(run, tmp_path, capsys):

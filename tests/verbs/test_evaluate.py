@@ -229,6 +229,49 @@ def test_the_student_is_another_row_in_another_file(run):
     assert len({row["weights"] for row in kept}) == 2
 
 
+def test_another_size_of_pictures_is_another_table_in_another_file(run, capsys):
+    usual = wessl.evaluate(run, TRAIN, TEST, ["k-NN"], **QUICK)
+    code, printed, said = command(
+        capsys, run.path, "--train", TRAIN, "--test", TEST, "--protocols", "k-NN", "--device",
+        "cpu", "--no-baselines", "--image-size", 24,
+    )  # fmt: skip
+    assert code == 0
+    assert "Accuracy in %, seen at 24 pixels" in " ".join(printed.split())
+    assert "are from" not in said  # another number than the one that is kept
+    kept = {}
+    for path in run.results.glob("evaluation-*.json"):
+        record = json.loads(path.read_text())
+        kept[record["test"].get("seen_at")] = record["rows"][0]["results"]["k-NN"]["accuracy"]
+    assert kept.keys() == {None, 24}
+    assert kept[None] == usual["rows"][0]["results"]["k-NN"]["accuracy"] != kept[24]
+    page = (run.path / "report.html").read_text()
+    first, second = (page.index(f"tested on <code>{TEST}</code> (500 pictures, 10 classes){end}")
+                     for end in (".", "; encoders were shown 24 pixels."))  # fmt: skip
+    assert first < second
+    assert f"accuracy on the test pictures of {TEST} is" in page
+    gallery = json.loads((run.results / "gallery.json").read_text())
+    again = wessl.evaluate(run, TRAIN, TEST, ["k-NN"], image_size=24, **QUICK)
+    assert json.loads((run.results / "gallery.json").read_text()) == gallery
+    assert again["rows"][0]["results"]["k-NN"]["accuracy"] == kept[24]
+
+
+def test_the_encoders_own_size_is_no_other_one(run):
+    for size in (None, wessl.load(run.path).description["image_size"]):
+        found = wessl.evaluate(run, TRAIN, TEST, ["k-NN"], image_size=size, **QUICK)
+        assert "seen_at" not in found["test"]
+    assert len(list(run.results.glob("evaluation-*.json"))) == 1
+
+
+def test_a_size_that_cannot_be_is_refused(run, tmp_path):
+    for size in (0, -8, 5000):
+        with pytest.raises(
+            UserError, match=f"/run: --image-size must be from 1 to 4,096, not {size}"
+        ):
+            wessl.evaluate(run, TRAIN, TEST, image_size=size, **QUICK)
+    with pytest.raises(UserError, match="--image-size is for --train and --test"):
+        wessl.evaluate(run, TRAIN, TEST, transfer=tmp_path, image_size=24, **QUICK)
+
+
 def test_the_linear_protocols_run_with_and_without_test_pictures(run, folders):
     for test in (folders / "test", None):
         found = wessl.evaluate(

@@ -63,6 +63,16 @@ def test_the_card_tells_data_training_and_results_with_their_protocols(run):
     assert "Licence of these weights: _to be filled in" in text
 
 
+def test_the_card_leads_with_the_encoder_as_it_is_and_marks_other_sizes(run, tmp_path):
+    copy = wessl.Run(shutil.copytree(run.path, tmp_path / "copy"))
+    (path,) = copy.results.glob("evaluation-*.json")
+    larger = json.loads(path.read_text())
+    larger["test"] |= dict(pictures=4321, seen_at=64)
+    copy.save_result("evaluation-zz", larger)
+    text = (wessl.export(copy, "timm", tmp_path / "out") / "README.md").read_text()
+    assert text.index("Accuracy in %:") < text.index("Accuracy in %, seen at 64 pixels:")
+
+
 def test_the_card_leads_with_the_largest_test_and_keeps_warnings_and_doubts(run, tmp_path):
     copy = wessl.Run(shutil.copytree(run.path, tmp_path / "copy"))
     (path,) = copy.results.glob("evaluation-*.json")

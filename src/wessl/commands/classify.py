@@ -31,6 +31,8 @@ class Classify:
     """How many pictures to name as most worth a label."""
     reading: Read = "cls"
     """The [CLS] token, the mean patch token, or both joined."""
+    image_size: int | None = None
+    """Side of the pictures the encoder is shown, instead of the one it was trained for."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace the csv, if it exists."""
     device: str = "auto"

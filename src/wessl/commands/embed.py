@@ -31,6 +31,8 @@ class Embed:
     """List pairs with this cosine or more in FILE.duplicates.csv; alone it means 0.99."""
     half: bool = False
     """float16 instead of float32: half the size."""
+    image_size: int | None = None
+    """Side of the pictures the encoder is shown, instead of the one it was trained for."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace FILE, if it exists, and what stands beside it."""
     device: str = "auto"

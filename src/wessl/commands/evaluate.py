@@ -35,6 +35,8 @@ class Evaluate:
     """Measure all anew; decoded pictures are reused, unless a file's name, size or time changed."""
     network: Literal["teacher", "student"] = "teacher"
     """Which of a run's two networks."""
+    image_size: int | None = None
+    """Side of the pictures all encoders are shown, instead of what each was trained for."""
     device: str = "auto"
     """auto (all GPUs there are), cpu, cuda or cuda:1."""
     cache: str | None = None

@@ -27,7 +27,8 @@ def print_comparison(record: Record, console: Console | None = None) -> None:
     lines: list[Line] = [(row["name"], row["results"], _cell) for row in rows]
     lines += [(f"{one['name']} - {one['base']}", one["results"], _gain) for one in gains]
     optimistic = record["settings"]["select"] == "test"
-    title = "Accuracy in %" + OPTIMISTIC * optimistic + _known(record["test"])
+    title = f"Accuracy in %{seen_at(record['test'])}{OPTIMISTIC * optimistic}"
+    title += _known(record["test"])
     print_lines(title, record["columns"], lines, len(rows), console)
 
 
@@ -37,6 +38,10 @@ def _known(test: Record) -> str:
     if not known:
         return ""
     return f", too good: {known} of {_count(test['pictures'], 'test picture')} in training too"
+
+
+def seen_at(test: Record) -> str:
+    return f", seen at {test['seen_at']} pixels" if "seen_at" in test else ""
 
 
 def print_transfer(
@@ -157,7 +162,7 @@ def explain(record: Record, width: int | None = None) -> str:
     lines = [
         f"{_count(test['pictures'], 'test picture')} of {_count(test['classes'], 'class', 'es')} "
         f"({test['location']}); {_count(train['pictures'], 'training picture')} of "
-        f"{train['classes']} ({train['location']}).",
+        f"{train['classes']} ({train['location']})" + seen_at(test) + ".",
         f"± is half a 95 % interval over other labels and other test pictures{_LOPSIDED}; where "
         "there is one draw, over test pictures alone"
         + "; differences are paired, * where the interval excludes 0"

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from wessl.evaluate.stores.features import weights_digest
-from wessl.evaluate.table import explain, on_test, with_interval
+from wessl.evaluate.table import explain, on_test, seen_at, with_interval
 from wessl.export.markdown import plain, public, table
 from wessl.export.source import Source, State
 
@@ -31,13 +31,15 @@ def results(source: Source) -> str:
     return "\n\n".join(blocks)
 
 
-def _order(source: Source, name: str, result: State) -> tuple[bool, float, float]:
-    """Evaluations with the most test pictures first, of equals the newest."""
+def _order(source: Source, name: str, result: State) -> tuple[bool, bool, float, float]:
+    """Evaluations of the encoder as it is, with the most test pictures first, of equals the
+    newest."""
     test = result.get("test")
     pictures = test.get("pictures") if isinstance(test, dict) else None
     known = pictures if isinstance(pictures, int) else 0
     written = (source.path / "results" / name).stat().st_mtime
-    return result.get("kind") != "evaluation", -known, -written
+    resized = isinstance(test, dict) and "seen_at" in test
+    return result.get("kind") != "evaluation", resized, -known, -written
 
 
 def _evaluation(record: State, digest: str) -> str | None:
@@ -62,7 +64,7 @@ def _evaluation(record: State, digest: str) -> str | None:
     own = next(row["results"] for row in rows if row["role"] == "run")
     chosen = [c in own and on_test(own[c]) for c in columns]
     head = [plain(c + " (optimistic)" * on) for c, on in zip(columns, chosen, strict=True)]
-    return f"Accuracy in %:\n\n{table(['', *head], body)}\n\n{listed}"
+    return f"Accuracy in %{seen_at(record['test'])}:\n\n{table(['', *head], body)}\n\n{listed}"
 
 
 def _transfer(record: State, digest: str) -> str | None:

@@ -7,25 +7,27 @@ from typing import Any
 from wessl.report.columns import Columns
 from wessl.report.measured import STUDENT, Measured, Row
 from wessl.report.repeats import groups
-from wessl.report.story import State, Story, held_out, known, listed, part
+from wessl.report.story import State, Story, held_out, known, listed, part, resized
 
 
 def collect(stories: Sequence[Story]) -> list[Measured]:
     """Evaluations grouped by their pictures: only such numbers may stand in one table.
 
     Those come first that knew no test pictures, of these the ones of most runs, of equals those
-    with test pictures of their own, and then the first run's newest.
+    with test pictures of their own, then of the usual size, and then the first run's newest.
     """
     alike: dict[str, list[tuple[int, State]]] = {}
     for i, story in enumerate(stories):
         for result in story.of_kind("evaluation"):
             places = [part(result, side) for side in ("train", "test")]
-            key = repr([place.get("digest") or place.get("location") for place in places])
+            known_by = [place.get("digest") or place.get("location") for place in places]
+            key = repr([*known_by, places[1].get("seen_at")])
             alike.setdefault(key, []).append((i, result))
 
-    def order(found: list[tuple[int, State]]) -> tuple[bool, int, bool]:
+    def order(found: list[tuple[int, State]]) -> tuple[bool, int, bool, bool]:
         first = found[0][1]
-        return known(first) > 0, -len({i for i, _ in found}), held_out(first)
+        many = len({i for i, _ in found})
+        return known(first) > 0, -many, held_out(first), resized(first)
 
     return [_measured(results, stories) for results in sorted(alike.values(), key=order)]
 

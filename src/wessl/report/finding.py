@@ -9,7 +9,7 @@ from wessl.report.measured import Measured, Row, paired_error
 from wessl.report.probed import by_chance, knn_points, knn_words, of_pictures
 from wessl.report.seeds import Method, gain, methods
 from wessl.report.story import Story, part
-from wessl.report.words import count
+from wessl.report.words import count, place_words
 
 
 def finding_words(stories: Sequence[Story]) -> str:
@@ -144,8 +144,8 @@ def spread(measured: Measured, first: Row, other: Row) -> str:
 
 def place(measured: Measured, sets: int) -> str:
     """The test pictures; by name where the page tells of several sets."""
-    named = measured.test.get("location")
-    return "the test pictures" + (f" of {named}" if sets > 1 and named else "")
+    named = sets > 1 and measured.test.get("location")
+    return "the test pictures" + (f" of {place_words(measured.test)}" if named else "")
 
 
 def unbeaten(measured: Measured, best: float) -> str:

@@ -8,7 +8,7 @@ from wessl.report.collect import collect
 from wessl.report.markup import MISSING, Markup, command, join, number, percent, tag
 from wessl.report.repeats import groups, method_names
 from wessl.report.story import State, Story, listed, part
-from wessl.report.words import count
+from wessl.report.words import count, place_words
 
 ENOUGH = 150
 """Steps after which training has said what is wrong; a shorter run looks at half of its own."""
@@ -54,7 +54,7 @@ def guessing(story: Story) -> Iterator[str]:
         if shown and all(measured.guessed(row, column) for row, column in shown):
             chance = f"{percent(measured.chance)} with {number(measured.train.get('classes'), 0)}"
             yield (
-                f"No accuracy on {measured.test.get('location', 'the test pictures')} is surely "
+                f"No accuracy on {place_words(measured.test, 'the test pictures')} is surely "
                 f"better than guessing, {chance} classes: it has learnt little; train longer, or "
                 "on more pictures."
             )

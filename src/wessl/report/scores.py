@@ -57,7 +57,9 @@ def accuracy(stories: Sequence[Story]) -> Markup:
 
 def places(measured: Measured) -> Markup:
     (train, labels), (test, tested) = map(_place, (measured.train, measured.test))
-    return tag("p", "Labels from ", train, f" ({labels}), tested on ", test, f" ({tested}).")
+    seen_at = finite(measured.test.get("seen_at"))
+    size = f"; encoders were shown {seen_at:.0f} pixels" if seen_at else ""
+    return tag("p", "Labels from ", train, f" ({labels}), tested on ", test, f" ({tested}){size}.")
 
 
 def elsewhere(measured: Measured) -> str:

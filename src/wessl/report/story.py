@@ -195,9 +195,9 @@ def _results(run: Run) -> tuple[list[State], list[str]]:
             unreadable.append(f"{path.name}: {error}")
             continue
         if isinstance(value, dict):
-            order = (False, False, 0.0)
+            order = (False, False, False, 0.0)
             if value.get("kind") == "evaluation":
-                order = (known(value) > 0, held_out(value), -written)
+                order = (known(value) > 0, held_out(value), resized(value), -written)
             results.append((order, value))
     return [value for _, value in sorted(results, key=lambda pair: pair[0])], unreadable
 
@@ -205,6 +205,11 @@ def _results(run: Run) -> tuple[list[State], list[str]]:
 def known(evaluation: State) -> float:
     """How many of its test pictures were among its labelled ones: too good is what it found."""
     return finite(part(evaluation, "test").get("in_train")) or 0.0
+
+
+def resized(evaluation: State) -> bool:
+    """Whether encoders were shown pictures of another size than they were trained for."""
+    return "seen_at" in part(evaluation, "test")
 
 
 def held_out(evaluation: State) -> bool:

@@ -32,6 +32,17 @@ def count(n: Any, one: str, many: str | None = None) -> str:
     return f"{known:,.0f} {one if known == 1 else many or one + 's'}"
 
 
+def place_words(side: State, otherwise: str = "?") -> str:
+    """Where pictures lie, and how large they were shown where that was another size than usual.
+
+    >>> place_words(dict(location="test")), place_words(dict(location="test", seen_at=224))
+    ('test', 'test, seen at 224 pixels')
+    """
+    seen_at = finite(side.get("seen_at"))
+    size = f", seen at {seen_at:.0f} pixels" if seen_at else ""
+    return f"{side.get('location', otherwise)}{size}"
+
+
 def too_good_words(test: State) -> str:
     """For wherever a number stands: how many of its test pictures had been seen labelled.
 

@@ -61,6 +61,7 @@ def classify(
     classes: Sequence[str] = (),
     suggest: int = 10,
     reading: Read = "cls",
+    image_size: int | None = None,
     overwrite: bool = False,
     device: str = "auto",
     batch_size: int = 256,
@@ -73,8 +74,9 @@ def classify(
     ``labels`` is a csv of path and label (paths as in ``data``, beside the csv, absolute, or file
     names that occur once), a folder of class folders, or any DATA with labels. ``classes``, where
     given, are all there may be. ``suggest`` pictures are named as most worth a label. Features are
-    kept in the run folder, so that the next call, with more labels, starts at once. A csv that
-    exists is replaced only with ``overwrite``::
+    kept in the run folder, so that the next call, with more labels, starts at once. The encoder is
+    shown pictures of the size it was trained for, or of ``image_size``. A csv that exists is
+    replaced only with ``overwrite``::
 
         found = wessl.classify("runs/photos", "photos/", "labels.csv", "guessed.csv")
         print(found.summary)
@@ -91,7 +93,7 @@ def classify(
     if suggest < 0:
         raise UserError(f"--suggest must be 0 or more, not {suggest}")
     say = teller(quiet)
-    encoder = open_encoder(run, device, say)
+    encoder = open_encoder(run, device, say, image_size)
     look = Look(encoder, reading, batch_size=batch_size)
     look.check()
     source = open_data(data, encoder, cache, say)

@@ -47,6 +47,7 @@ def embed(
     neighbours: int = 0,
     duplicates: float | None = None,
     half: bool = False,
+    image_size: int | None = None,
     overwrite: bool = False,
     device: str = "auto",
     batch_size: int = 256,
@@ -57,7 +58,8 @@ def embed(
 ) -> Written:
     """Writes the features of all pictures of ``data``: an ``.npz``, ``.npy`` or ``.parquet``.
 
-    ``run`` is a run folder or a weights file. Pictures are decoded as they are needed and features
+    ``run`` is a run folder or a weights file, shown pictures of the size it was trained for or of
+    ``image_size``. Pictures are decoded as they are needed and features
     written ``part`` pictures at a time into ``OUT.parts``, so a folder may be larger than memory,
     and the same call goes on after a kill. ``neighbours`` adds that many nearest pictures to each;
     ``duplicates``, a cosine such as 0.99, lists pairs that are as similar in
@@ -74,7 +76,7 @@ def embed(
     over.refuse("DATA", data)
     over.refuse_encoder(run.path if isinstance(run, Run) else Path(run))
     say = teller(quiet)
-    encoder = open_encoder(run, device, say)
+    encoder = open_encoder(run, device, say, image_size)
     look = Look(encoder, reading, "float16" if half else "float32", batch_size)
     look.check()
     source = open_data(data, encoder, cache, say)

@@ -22,13 +22,18 @@ def teller(quiet: bool) -> Say:
     return say
 
 
-def open_encoder(run: str | Path | Run, device: str, say: Say) -> TrainedEncoder:
+def open_encoder(
+    run: str | Path | Run, device: str, say: Say, image_size: int | None = None
+) -> TrainedEncoder:
     path = run.path if isinstance(run, Run) else Path(run)
     if not path.exists():
         raise UserError(f"{path} does not exist; give a run folder or a weights file")
-    encoder = load(path, plan.find_device(device))
+    encoder = load(path, plan.find_device(device), image_size=image_size)
     for words in say_of(encoder.description, path.name):
         say(words)
+    if encoder.trained_at is not None:
+        shown = encoder.description["image_size"]
+        say(f"note: pictures are shown at {shown} pixels; it was trained at {encoder.trained_at}")
     return encoder
 
 

@@ -36,6 +36,7 @@ def evaluate(
     baselines: bool = True,
     again: bool = False,
     network: Literal["teacher", "student"] = "teacher",
+    image_size: int | None = None,
     device: str = "auto",
     cache: str | Path | None = None,
     max_bad: float = 0.5,
@@ -47,7 +48,8 @@ def evaluate(
     ``train`` and ``test`` are labelled DATA; without ``test`` a stratified fifth of ``train`` is
     tested on. ``protocols`` are any of ``"1-shot"`` (any number), ``"1%"`` (any share), ``"k-NN"``,
     ``"linear"`` and ``"linear-fast"``; ``splits`` lists of labelled pictures instead of draws;
-    ``transfer`` other labelled datasets. ``settings`` are those of ``evaluate.settings.Settings``.
+    ``transfer`` other labelled datasets. Encoders are shown pictures of the size they were trained
+    for, or all of one ``image_size``. ``settings`` are those of ``evaluate.settings.Settings``.
     Returns plain values; what a run folder got is also written into its ``results/``, and not
     measured again from the same encoder, pictures and settings unless ``again``. Processes
     that ``torchrun`` started share the pictures out, and the first of them speaks and writes::
@@ -69,6 +71,7 @@ def evaluate(
         baselines=baselines,
         again=again,
         network=network,
+        image_size=image_size,
         device=device,
         cache=None if cache is None else str(cache),
         max_bad=max_bad,
@@ -91,6 +94,11 @@ def _evaluate(asked: Evaluate, quiet: bool) -> Record:
         run = "" if asked.run else "a RUN to measure, and "
         raise UserError(
             f"give {run}--train (and --test) with labelled pictures, or --transfer datasets"
+        )
+    if asked.image_size is not None and asked.transfer:
+        raise UserError(
+            "--image-size is for --train and --test: --transfer has a size of its own by protocol; "
+            "give them in two commands"
         )
     names = list(settle_all(asked.protocols))
     with sharing(asked.device) as (team, device):

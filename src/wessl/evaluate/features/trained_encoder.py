@@ -25,6 +25,8 @@ from wessl.evaluate.settings import Precision
 from wessl.run import Run, build_encoder, damage, read_weights
 from wessl.settings import from_dict
 
+LARGEST = 4096
+"""Side of a picture that may be asked for: attention grows with its fourth power."""
 Picture = str | Path | Image.Image | np.ndarray[Any, Any]
 
 
@@ -36,6 +38,8 @@ class TrainedEncoder(nn.Module):
         self.encoder, self.description = encoder.eval().requires_grad_(False), description
         self.dim: int = encoder.dim  # type: ignore[assignment]
         self.patch_tokens: bool = encoder.patch_tokens  # type: ignore[assignment]
+        self.trained_at: int | None = None
+        """Side of the pictures it knows, where it is shown others."""
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
@@ -56,6 +60,27 @@ class TrainedEncoder(nn.Module):
         """Short side resized, centre cropped, normalised: ``(b, ch, size, size)``."""
         d = self.description
         return centre_crop(batch, d["resize"], d["image_size"], d["mean"], d["std"])
+
+    def at_size(self, image_size: int) -> "TrainedEncoder":
+        """The same weights for pictures of another side, cut from as much more as before."""
+        described = self.description
+        if image_size == described["image_size"]:
+            return self
+        if not 1 <= image_size <= LARGEST:
+            raise UserError(f"--image-size must be from 1 to {LARGEST:,}, not {image_size}")
+        encoder = described["encoder"]
+        step = encoder["patch_size"] if encoder["kind"] == "vit" else 1
+        if image_size % step:
+            near = max(step, image_size // step * step)
+            raise UserError(
+                f"--image-size {image_size}: must be a multiple of {step}, the side of the "
+                f"encoder's patches, such as {near} or {near + step}"
+            )
+        resize = round(image_size * described["resize"] / described["image_size"])
+        changed = described | dict(image_size=image_size, resize=resize)
+        resized = TrainedEncoder(self.encoder, changed)
+        resized.trained_at = described["image_size"]
+        return resized
 
     @torch.no_grad()
     def embed(
@@ -109,10 +134,12 @@ def load(
     path: str | Path,
     device: str | torch.device = "cpu",
     network: Literal["teacher", "student"] = "teacher",
+    image_size: int | None = None,
 ) -> TrainedEncoder:
     """The encoder of a run folder, of a weights file, or of a folder with one as exports are.
 
-    A run's encoder is the teacher's, as in the paper; the student's lies in its checkpoints.
+    A run's encoder is the teacher's, as in the paper; the student's lies in its checkpoints. It is
+    shown pictures of the size it was trained for, or of another ``image_size``.
 
     ::
 
@@ -130,7 +157,13 @@ def load(
         config = from_dict(EncoderConfig, description["encoder"])
         encoder = build_encoder(config, description["channels"])
         encoder.load_state_dict(weights)
-    return TrainedEncoder(encoder.to(device), description)
+    trained = TrainedEncoder(encoder.to(device), description)
+    if image_size is None:
+        return trained
+    try:
+        return trained.at_size(image_size)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 @contextlib.contextmanager

@@ -51,7 +51,8 @@ def enter(
         own = i < len(asked.run)
         folder = Path(path) if Path(path).is_dir() else None
         store = FeatureStore(folder, team.group, asked.again)  # before the encoder is read
-        encoder = load(path, device, asked.network if own else "teacher")
+        network = asked.network if own else "teacher"
+        encoder = load(path, device, network, asked.image_size)
         name = names[i] + STUDENT * (own and asked.network == "student")
         for words in say_of(encoder.description, name):
             say(words)

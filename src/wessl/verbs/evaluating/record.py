@@ -18,15 +18,19 @@ from wessl.verbs.evaluating.again import MADE
 Record = dict[str, Any]
 
 
-def describe(data: str, cache: PictureCache, labels: torch.Tensor, digest: str) -> Record:
-    """Where pictures and labels came from, and a digest of both that changes with any of them."""
-    return dict(
+def describe(
+    data: str, cache: PictureCache, labels: torch.Tensor, digest: str, seen_at: int | None
+) -> Record:
+    """Where pictures and labels came from, and a digest of both that changes with any of them; the
+    size encoders were shown, if it is another than an encoder's own."""
+    found = dict(
         location=data,
         pictures=len(labels),
         classes=len(labels.unique()),
         unreadable=[name for name, _ in cache.skipped],
         digest=digest,
     )
+    return found if seen_at is None else found | dict(seen_at=seen_at)
 
 
 def plain(row: Row, network: str) -> Record:
@@ -48,6 +52,8 @@ def save(path: str, own: Record, record: Record) -> None:
     gains = [one | dict(base=name) for one in record["differences"]]
     mine = record | dict(rows=[own | dict(name=name), *others], differences=gains)
     about = [record[side]["digest"] for side in ("train", "test")] + [own["network"]]
+    if seen_at := record["test"].get("seen_at"):
+        about.append(str(seen_at))
     key = hashlib.sha256(" ".join(about).encode()).hexdigest()[:8]
     keep(path, f"evaluation-{key}", lambda before: _merged(mine, before))
 

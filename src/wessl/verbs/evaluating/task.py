@@ -20,6 +20,7 @@ from wessl.verbs.evaluating.inputs import Say, open_task, read_splits
 from wessl.verbs.evaluating.record import describe, plain, save
 from wessl.verbs.evaluating.seen import said_of_pretraining
 from wessl.verbs.evaluating.verdict import verdict
+from wessl.verbs.pages import write_page
 from wessl.verbs.pretraining.illustrate import after_evaluation
 
 Record = dict[str, Any]
@@ -54,7 +55,7 @@ def on_one_task(
             print(in_a_line(contestant.name, measured), file=sys.stderr, flush=True)
     record = (
         about
-        | described(asked, task)
+        | described(asked, task, contestants)
         | dict(
             settings=dataclasses.asdict(settings),
             columns=names,
@@ -68,6 +69,9 @@ def on_one_task(
     for i, path in enumerate(asked.run if team.first else ()):
         save(path, record["rows"][i], record | of_runs[i])
         if Run(path).exists:
+            if contestants[i].like.trained_at is not None:  # the gallery stays of the usual size
+                write_page(Path(path), say)
+                continue
             seen = contestants[i].kept(task.test, settings.precision)
             after_evaluation(Path(path), contestants[i].like, task.test, say, seen)
     return record
@@ -89,13 +93,15 @@ def usual(task: Task, given: list[str]) -> list[str]:
     return [*given, *full] if given else allowed
 
 
-def described(asked: Evaluate, task: Task) -> Record:
+def described(asked: Evaluate, task: Task, contestants: Sequence[Contestant]) -> Record:
     assert asked.train is not None
     tested = asked.test or asked.train
+    resized = any(one.like.trained_at is not None for one in contestants)
+    size = asked.image_size if resized else None
     return dict(
         kind="evaluation",
-        train=describe(asked.train, task.train, task.train_labels, task.digests[0]),
-        test=describe(tested, task.test, task.test_labels, task.digests[1])
+        train=describe(asked.train, task.train, task.train_labels, task.digests[0], size),
+        test=describe(tested, task.test, task.test_labels, task.digests[1], size)
         | dict(in_train=task.known),
     )
 
