@@ -41,7 +41,6 @@ from wessl.bench.steps import (
 )
 from wessl.bench.turns import Work
 from wessl.config import Config, HeadsConfig, Options
-from wessl.ensemble import by_view
 from wessl.pretrain.cost import flops_per_image
 from wessl.pretrain.loop import wait_for
 from wessl.recipes import recipe
@@ -70,8 +69,6 @@ class Row:
     compile: bool = True
     views: bool = False
     """Measured a second time with views made every step."""
-    by_view: bool = False
-    """Logits of one view at a time, however few they are."""
     recipe: str | None = None
     """Instead of the paper's settings with 16 heads of 1,024 codes."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -83,8 +80,6 @@ class Row:
 
     def build(self, device: torch.device) -> dict[str, Work]:
         """The step, and the step with its views."""
-        if self.by_view:
-            by_view.AT_ONCE["cuda"] = 0
         options = Options(device=str(device), compile="on" if self.compile else "off")
         subject = Subject(self.name, self.config, options)
         if self.way == "plain loop":
@@ -120,7 +115,6 @@ ROWS = [
     Row(SMALL, "one head", settings={"heads.count": 1}),
     Row(SMALL, "4 heads", settings={"heads.count": 4}),
     Row(SMALL, "16 heads", views=True),
-    Row(SMALL, "16 heads, logits view by view", by_view=True),
     Row(SMALL, "64 heads", settings={"heads.count": 64}),
     Row(SMALL, "16 heads, a fifth of the patches masked", settings={"loss.mask": 0.2}),
     Row(SMALL, "MSN*-ent, 8 heads, nothing masked", recipe=MSN, settings={"loss.mask": 0.0}),

@@ -32,6 +32,7 @@ GROUPS = {
         "EnsembleHeads",
         "ensemble_loss",
         "multiview_loss",
+        "multiview_loss_by_view",
         "head_shares",
         "ensemble_weights",
         "Weighting",

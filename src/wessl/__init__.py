@@ -17,6 +17,7 @@ _HOMES = {
     "ensemble_loss": "wessl.ensemble.loss",
     "head_shares": "wessl.ensemble.loss",
     "multiview_loss": "wessl.ensemble.loss",
+    "multiview_loss_by_view": "wessl.ensemble.by_view",
     "EnsembleHeads": "wessl.ensemble.heads",
     "Centering": "wessl.ensemble.targets",
     "me_max": "wessl.ensemble.targets",
@@ -63,6 +64,7 @@ __all__ = [
     "logistic",
     "me_max",
     "multiview_loss",
+    "multiview_loss_by_view",
     "pack",
     "pretrain",
     "report",
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from wessl.encoder.conv import ConvNet
     from wessl.encoder.protocol import Encoder
     from wessl.encoder.vit import ViT
+    from wessl.ensemble.by_view import multiview_loss_by_view
     from wessl.ensemble.heads import EnsembleHeads
     from wessl.ensemble.loss import ensemble_loss, head_shares, multiview_loss
     from wessl.ensemble.targets import Centering, me_max, sharpen, sinkhorn

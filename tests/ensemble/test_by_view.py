@@ -1,4 +1,4 @@
-"""View by view or all at once: the same loss and gradients, in less memory."""
+"""A few views at a time or all at once: the same loss and gradients, in less memory."""
 
 import shutil
 from functools import partial
@@ -7,15 +7,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from wessl import ViT, multiview_loss
+from wessl import multiview_loss
 from wessl.bench.memory import peak_bytes
-from wessl.config import LossConfig
-from wessl.ensemble import by_view
-from wessl.ensemble.by_view import multiview_loss_by_view, too_large_at_once
+from wessl.ensemble import parts
+from wessl.ensemble.by_view import multiview_loss_by_view
 from wessl.ensemble.heads import EnsembleHeads
-from wessl.ensemble.weighting import SCHEMES
-from wessl.pretrain.model import Model
-from wessl.pretrain.step import Views, student_step
+from wessl.ensemble.weighting import SCHEMES, Weighting
 
 
 def random_heads(m: int, codes: int, **options) -> EnsembleHeads:
@@ -23,17 +20,32 @@ def random_heads(m: int, codes: int, **options) -> EnsembleHeads:
     return EnsembleHeads(6, m, hidden_dim=8, embed_dim=5, num_codes=codes, **options).double()
 
 
+def a_small_case():
+    """Five views of four pictures, three heads of seven codes."""
+    heads = random_heads(3, 7)
+    x = torch.randn(5 * 4, 6, dtype=torch.float64, requires_grad=True)
+    return heads, x, torch.randn(2, 3, 4, 7, dtype=torch.float64).softmax(-1)
+
+
 def at_once(heads, x, targets, weighting, same_views):
     logits = heads(x).unflatten(1, (-1, targets.shape[2])).transpose(0, 1) / 0.1
     return multiview_loss(logits, targets, weighting, 0.4, same_views)
 
 
+@pytest.fixture(params=[1, 2, 5])
+def together(request, monkeypatch):
+    """Views at a time, of five with four pictures each, and three heads of seven codes."""
+    monkeypatch.setattr(parts, "PART", request.param * 4 * 3 * 7 * 4)
+    return request.param
+
+
 @pytest.mark.parametrize("same_views", [True, False])
 @pytest.mark.parametrize("share", [None, "projection", "codebook"])
 @pytest.mark.parametrize("weighting", SCHEMES)
-def test_loss_and_gradients_are_those_of_all_views_at_once(weighting, share, same_views):
+def test_loss_and_gradients_are_those_of_all_views_at_once(weighting, share, same_views, together):
     m, n, c, views = 3, 4, 7, 5
     heads = random_heads(m, c, share=share, weight_norm=True)
+    assert parts.views_together(m, c, n) == together
     x = torch.randn(views * n, 6, dtype=torch.float64, requires_grad=True)
     targets = torch.randn(2, m, n, c, dtype=torch.float64).softmax(-1)
     expected = at_once(heads, x, targets, weighting, same_views)
@@ -57,24 +69,39 @@ def test_batch_norm_sees_all_views_together():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_it_holds_the_logits_of_a_view_or_two():
-    heads, n, views = random_heads(1, 20_000), 8, 12
-    x = torch.randn(views * n, 6, dtype=torch.float64, requires_grad=True)
-    targets = torch.randn(2, 1, n, 20_000, dtype=torch.float64).softmax(-1)
-    cpu = torch.device("cpu")
-    for_all = peak_bytes(lambda: at_once(heads, x, targets, "unif", True).backward(), cpu)
-    for_one = peak_bytes(
-        lambda: multiview_loss_by_view(heads, x, 0.1, targets, "unif").backward(), cpu
-    )
-    logits = 8 * 20_000 * n
-    assert for_all > 2 * views * logits
-    assert for_one < views * logits
-
-
 @pytest.fixture
 def compiles_afresh():
     """What other tests had compiled before must not decide what is compiled here."""
     torch._dynamo.reset()
+
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="torch.compile on a CPU needs g++"
+)
+
+
+@pytest.mark.usefixtures("compiles_afresh")
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiler)])
+def test_it_holds_the_logits_of_a_view_or_two(monkeypatch, compiled):
+    monkeypatch.setattr(parts, "PART", 0)
+    heads, n, views = random_heads(1, 20_000), 8, 12
+    x = torch.randn(views * n, 6, dtype=torch.float64, requires_grad=True)
+    targets = torch.randn(2, 1, n, 20_000, dtype=torch.float64).softmax(-1)
+    few = partial(multiview_loss_by_view, heads)
+    if compiled:  # which would have the logits of all first, where nothing forbids it
+        few = torch.compile(few, dynamic=False)
+
+    def of_all() -> None:
+        at_once(heads, x, targets, "unif", True).backward()
+
+    def of_few() -> None:
+        few(x, 0.1, targets, "unif").backward()
+
+    of_few()
+    for_all, for_few = (peak_bytes(work, torch.device("cpu")) for work in (of_all, of_few))
+    logits = 8 * 20_000 * n
+    assert for_all > 2 * views * logits
+    assert for_few < views * logits
 
 
 @pytest.mark.usefixtures("compiles_afresh")
@@ -143,8 +170,8 @@ def test_weights_that_are_held_still_get_no_gradient_and_cost_none():
     assert free - held == 2 * 2 * 7 * 5 * 5 * 4  # the products that were its gradient
 
 
+@needs_compiler
 @pytest.mark.usefixtures("compiles_afresh")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
 def test_compiled_it_does_not_keep_the_codes_gradients_of_every_view():
     """Summed at the end, those of six views would be six times the codes."""
     torch.manual_seed(0)
@@ -161,30 +188,57 @@ def test_compiled_it_does_not_keep_the_codes_gradients_of_every_view():
     assert peak_bytes(step, torch.device("cpu")) < 5 * 4 * heads.codebook.numel()
 
 
-def test_only_large_logits_go_view_by_view():
-    paper = EnsembleHeads(6, 16, 8, num_codes=1024)
-    assert not too_large_at_once(paper, 256, 12)
-    assert not too_large_at_once(paper, 256, 12, "cuda")
-    assert too_large_at_once(paper, 512, 12, "cuda")
-    large = EnsembleHeads(6, 1, 8, num_codes=65_536)
-    assert too_large_at_once(large, 256, 12)
-    assert not too_large_at_once(large, 128, 12)
-    assert not too_large_at_once(large, 64, 12, "cuda")
-    assert too_large_at_once(large, 96, 12, "cuda")
+def test_as_many_views_go_together_as_have_few_logits():
+    assert parts.views_together(16, 1024, 256) == 4
+    assert parts.views_together(1, 1024, 256) == 64
+    assert parts.views_together(1, 65_536, 512) == 1
 
 
-def test_a_training_step_goes_view_by_view_where_the_logits_are_large(monkeypatch):
-    vit = ViT("T", patch_size=4, image_size=8, dim=8, depth=2, heads=2)
-    student = Model(vit, EnsembleHeads(8, 2, 8, num_codes=7)).double()
-    images = torch.randn(5 * 3, 3, 8, 8, dtype=torch.float64)
-    views = Views(3, [images[:6]], [images])
-    targets = torch.randn(2, 2, 3, 7, dtype=torch.float64).softmax(-1)
-    found = []
-    for limit, by_views in ((2**29, False), (0, True)):
-        monkeypatch.setitem(by_view.AT_ONCE, "cpu", limit)
-        assert too_large_at_once(student.heads, 3, 5) == by_views
-        loss, terms = student_step(student, views, targets, LossConfig(), 0.4)
-        gradients = torch.autograd.grad(loss, list(vit.parameters()))
-        found.append([loss, terms, *gradients])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b)
+def test_targets_are_folded_once_a_view():
+    calls = []
+
+    def scored(log_ps, log_pt):
+        calls.append(1)
+        return (log_ps + log_pt)[:, :, None, :]
+
+    heads, x, targets = a_small_case()
+    own = Weighting(scored)
+    found = multiview_loss_by_view(heads, x, 0.1, targets, own, 0.4)
+    once = len(calls)
+    torch.testing.assert_close(found, at_once(heads, x, targets, own, True))
+    assert len(calls) == 2 * once
+
+
+def test_a_second_derivative_is_refused_and_not_wrong():
+    heads, x, targets = a_small_case()
+    loss = multiview_loss_by_view(heads, x, 0.1, targets, "ent", 0.4)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(loss, x, create_graph=True)
+
+
+def test_a_teacher_of_double_precision_teaches_single():
+    heads, x, targets = a_small_case()
+    loss = multiview_loss_by_view(heads.float(), x.detach().float(), 0.1, targets, "ent", 0.4)
+    loss.backward()
+    assert loss.dtype == torch.float64
+    assert heads.codebook.grad.dtype == torch.float32
+    expected = at_once(heads, x.detach().float(), targets, "ent", True)
+    torch.testing.assert_close(loss, expected)
+
+
+def test_rows_that_are_no_whole_views_are_named():
+    heads, x, targets = a_small_case()
+    with pytest.raises(ValueError, match="19 rows are no whole views of 4 pictures"):
+        multiview_loss_by_view(heads, x[1:], 0.1, targets, "ent", 0.4)
+
+
+def test_targets_of_other_heads_or_codes_and_logarithms_are_named():
+    heads, x, targets = a_small_case()
+    with pytest.raises(ValueError, match=r"agree in heads.*got \(5, 3, 4, 7\) and \(2, 2, 4, 7\)"):
+        multiview_loss_by_view(heads, x, 0.1, targets[:, :2], "ent", 0.4)
+    with pytest.raises(ValueError, match="student logits"):
+        multiview_loss_by_view(heads, x, 0.1, targets[0], "ent", 0.4)
+    with pytest.raises(ValueError, match="probabilities"):
+        multiview_loss_by_view(heads, x, 0.1, targets.log(), "ent", 0.4)
+    with pytest.raises(ValueError, match="more views"):
+        multiview_loss_by_view(heads, x[:4], 0.1, targets, "ent", 0.4)

@@ -4,6 +4,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from wessl import EnsembleHeads
+from wessl.ensemble import heads as module
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def way(request, monkeypatch):
+    """Products and what is kept for backward, as on either."""
+    monkeypatch.setattr(module, "on_gpu", lambda x: request.param == "gpu")
+    return request.param
 
 
 def one_head(heads, j, x):
@@ -21,13 +29,46 @@ def one_head(heads, j, x):
 @pytest.mark.parametrize("share", [None, "projection", "codebook"])
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("m", [1, 4])
-def test_the_batched_heads_equal_m_separate_heads(share, depth, m):
+def test_the_batched_heads_equal_m_separate_heads(way, share, depth, m):
     heads = EnsembleHeads(12, m, 16, depth, 8, 10, share).double()
     for p in heads.parameters():
         nn.init.normal_(p)
-    x = torch.randn(5, 12, dtype=torch.float64)
-    expected = torch.stack([one_head(heads, j, x) for j in range(m)])
-    torch.testing.assert_close(heads(x), expected)
+    x = torch.randn(5, 12, dtype=torch.float64, requires_grad=True)
+    found, expected = heads(x), torch.stack([one_head(heads, j, x) for j in range(m)])
+    torch.testing.assert_close(found, expected)
+    leaves, slope = [x, *heads.parameters()], torch.randn_like(expected)
+    ours, theirs = (torch.autograd.grad(y, leaves, slope) for y in (found, expected))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_gpu_keeps_each_hidden_layer_once_and_the_input_once():
+    heads = EnsembleHeads(96, 4, hidden_dim=64, depth=3, embed_dim=8, num_codes=10)
+    x, kept = torch.randn(50, 96, requires_grad=True), {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    def bytes_kept(gpu):
+        kept.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "on_gpu", lambda x: gpu)
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+                embeddings = heads.embed(x)
+        weights = {p.untyped_storage().data_ptr() for p in heads.parameters()}
+        assert embeddings.requires_grad
+        return sum(size for place, size in kept.items() if place not in weights)
+
+    hidden, wide_weights = 4 * 4 * 50 * 64, 4 * 4 * 96 * 64
+    assert bytes_kept(gpu=False) - bytes_kept(gpu=True) == 2 * hidden - wide_weights
+
+
+def test_computing_again_does_not_count_a_batch_twice(way):
+    torch.manual_seed(0)
+    heads = EnsembleHeads(12, 2, 16, 3, 8, 10, batch_norm=True)
+    heads(torch.randn(6, 12, requires_grad=True)).sum().backward()
+    assert [int(b) for name, b in heads.named_buffers() if "tracked" in name] == [1, 1]
 
 
 def test_shared_parts_have_one_copy_and_the_others_one_a_head():

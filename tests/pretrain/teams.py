@@ -21,7 +21,7 @@ import torch.distributed as dist
 import torch.distributed.fsdp
 from tiny import RECIPES, advance, build_trainer, open_pictures, tiny_config
 
-import wessl.ensemble.by_view as limits
+import wessl.ensemble.parts as limits
 from wessl.config import Options
 from wessl.data.pictures import Pictures
 from wessl.data.sources.open import open_source
@@ -50,7 +50,7 @@ def take_steps(
 ) -> dict[str, Any]:
     """Losses of so many steps, from a checkpoint if given one, and the state they lead to."""
     if by_view:
-        limits.AT_ONCE["cpu"] = 0
+        limits.PART = 0
     trainer = make_trainer(team, **more)
     if load:
         trainer.load_state(team.share(torch.load(load)["state"] if team.first else None))

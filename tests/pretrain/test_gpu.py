@@ -8,7 +8,7 @@ from wessl.bench.steps import Subject, batch_shape, build_trainer
 from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
 from wessl.data.views.config import dino_views
 from wessl.encoder import kernels
-from wessl.ensemble import by_view
+from wessl.ensemble import parts
 from wessl.pretrain import trainer as training
 from wessl.settings import override
 
@@ -58,10 +58,10 @@ def trained(config: Config, compile: str, steps: int, strict: bool = False) -> l
 
 @pytest.fixture(params=[*METHODS, "dino-star-ent, view by view"])
 def method(request, monkeypatch):
-    """Of these few pictures the logits go at once, where those of 65,536 codes do not."""
+    """Of these few pictures the logits of all views go together, where those of many do not."""
     name, _, one_by_one = request.param.partition(", ")
     if one_by_one:
-        monkeypatch.setitem(by_view.AT_ONCE, "cuda", 0)
+        monkeypatch.setattr(parts, "PART", 0)
     return name
 
 

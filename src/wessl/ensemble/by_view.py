@@ -1,23 +1,14 @@
-"""The loss of training one view at a time, where the logits of all would take much memory."""
+"""The loss of training with its gradient, a few views at a time: never the logits of all."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from wessl.ensemble.heads import EnsembleHeads
-from wessl.ensemble.loss import Lessons
+from wessl.ensemble.loss import Lessons, check_views, sum_of
+from wessl.ensemble.parts import views_together
 from wessl.ensemble.weighting import Weighting
-
-AT_ONCE = {"cuda": 2**28, "cpu": 2**29}
-"""Bytes of logits up to which all views are held at once; computing them twice costs a CPU more."""
-
-
-def too_large_at_once(heads: EnsembleHeads, n: int, views: int, device: str = "cpu") -> bool:
-    """Whether the logits of ``views`` of ``n`` pictures should not be held together."""
-    logits = 4 * heads.num_heads * heads.num_codes * n * views
-    return logits > AT_ONCE.get(device, AT_ONCE["cpu"])
 
 
 def multiview_loss_by_view(
@@ -31,58 +22,87 @@ def multiview_loss_by_view(
 ) -> Tensor:
     """``multiview_loss`` of ``heads(representations) / student_temperature``, views first.
 
-    Backward computes the logits of a view again, so that only one view's exist at any time. The
-    codes go from view to view, so that their gradient is one sum that grows.
+    A view's gradient needs nothing of the other views, so it is computed with its loss, while its
+    logits are there, and taken back as far as the embeddings and codes: what is kept for backward
+    is as large as these. There is no second derivative.
+
+    >>> heads = EnsembleHeads(384, num_heads=16, num_codes=1024)
+    >>> teacher_probs = torch.randn(2, 16, 8, 1024).softmax(-1)
+    >>> multiview_loss_by_view(heads, torch.randn(12 * 8, 384), 0.1, teacher_probs).shape
+    torch.Size([])
     """
-    n = teacher_probs_umnc.shape[2]
+    n = teacher_probs_umnc.shape[2] if teacher_probs_umnc.dim() == 4 else 1
+    views, rest = divmod(len(representations), max(n, 1))
+    if rest:
+        raise ValueError(f"{len(representations)} rows are no whole views of {n} pictures")
+    check_views((views, heads.num_heads, n, heads.num_codes), teacher_probs_umnc, same_views)
     embeddings, codes = heads.embed(representations), heads.codes()
     teachers = teacher_probs_umnc.to(torch.promote_types(codes.dtype, teacher_probs_umnc.dtype))
-    lessons = Lessons(teachers, len(representations) // n, weighting, temperature, same_views)
+    lessons = Lessons(teachers, views, weighting, temperature, same_views)
 
-    def of_view(v: int, view: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        multiply = HandingOn(weight)
-        logits_mnc = heads.cosines(view, codes, multiply) / student_temperature
-        return lessons.of_view(v, logits_mnc), multiply.weight
+    def of_part(part: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        logits = heads.cosines(part, codes) / student_temperature
+        found = [lessons.with_slope(v, z) for v, z in enumerate(logits.split(n, dim=1), first)]
+        losses, slopes = zip(*found, strict=True)
+        del logits, found
+        slope = torch.cat(slopes, dim=1).to(codes.dtype)
+        del slopes
+        return sum_of(losses), *heads.cosines_backward(slope, part, codes)
 
     losses: list[Tensor] = []
-    weight: Tensor | None = None
-    for v, view in enumerate(embeddings.split(n, dim=1)):
-        loss, weight = checkpoint(
-            of_view, v, view, weight, use_reentrant=False, preserve_rng_state=False
-        )
-        losses.append(loss)
-    return lessons.mean(losses)
+    of_embeddings: list[Tensor] = []
+    of_codes: Tensor | None = None
+    together = views_together(heads.num_heads, heads.num_codes, n)
+    with torch.no_grad():
+        for first in range(0, views, together):
+            part = embeddings[:, first * n : (first + together) * n]
+            if first and torch.compiler.is_compiling():
+                part = _after(part, of_embeddings[-1], of_codes)
+            loss, of_its_embeddings, more = of_part(part, first)
+            losses.append(loss)
+            of_embeddings.append(of_its_embeddings)
+            of_codes = more if more is None or of_codes is None else of_codes + more
+    scale = 1 / (student_temperature * lessons.terms)
+    gradients = torch.cat(of_embeddings, dim=1), of_codes
+    return _WithGradients.apply(lessons.mean(losses), embeddings, codes, *gradients, scale)
 
 
-class HandingOn:
-    """The product of a view with the weight that the view before handed on; at first its own."""
+@torch.library.custom_op("wessl::after", mutates_args=())
+def _after(x: Tensor, done: Tensor, also_done: Tensor | None) -> Tensor:
+    """A copy of ``x`` that a compiler must not make before the others are there.
 
-    def __init__(self, weight: Tensor | None):
-        self.weight = weight
-
-    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
-        self.weight = weight if self.weight is None else self.weight
-        if not self.weight.requires_grad:
-            return x @ self.weight
-        product, self.weight = _MultiplyAndHandOn.apply(x, self.weight)
-        return product
-
-
-class _MultiplyAndHandOn(torch.autograd.Function):
-    """``x @ weight``, and the weight for the next view.
-
-    Backward, the gradient of all later views comes back with it, and this one's is added to it
-    within its own product. Summed by autograd, all views' gradients would wait for the last one.
+    It would rather have all parts' logits first, to read the targets that they share once.
     """
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+@_after.register_fake
+def _(x: Tensor, done: Tensor, also_done: Tensor | None) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+class _WithGradients(torch.autograd.Function):
+    """A loss whose gradients are known, but for a factor."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(x, weight)
-        return x @ weight, weight.view_as(weight)
+    def forward(
+        ctx: Any,
+        loss: Tensor,
+        embeddings: Tensor,
+        codes: Tensor,
+        of_embeddings: Tensor,
+        of_codes: Tensor | None,
+        scale: float,
+    ) -> Tensor:
+        ctx.save_for_backward(of_embeddings, of_codes)
+        ctx.scale = scale
+        return loss.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        x, weight = ctx.saved_tensors
-        of_product, of_later = gradients
-        add = torch.addmm if x.dim() == 2 else torch.baddbmm
-        return of_product @ weight.mT, add(of_later, x.mT, of_product)
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise RuntimeError("this loss has no second derivative; multiview_loss has")
+        of_embeddings, of_codes = ctx.saved_tensors
+        factor = ctx.scale * gradients[0]
+        of_codes = None if of_codes is None else factor * of_codes
+        return None, factor * of_embeddings, of_codes, None, None, None

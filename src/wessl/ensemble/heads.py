@@ -1,18 +1,21 @@
 """``m`` projection heads and codebooks as stacked weights: batched products, no loop over heads."""
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from wessl.ensemble.checks import at_least_fp32
 
 Share = Literal["projection", "codebook"]
-Multiply = Callable[[Tensor, Tensor], Tensor]
-"""Of embeddings and codes, as ``torch.matmul`` is."""
+
+
+def on_gpu(x: Tensor) -> bool:
+    """Where memory is short and computing a layer's GELU again is cheap."""
+    return x.is_cuda
 
 
 class StackedLinear(nn.Module):
@@ -28,12 +31,39 @@ class StackedLinear(nn.Module):
         nn.init.trunc_normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        x_mni = x.expand(len(self.weight), -1, -1)  # the first layer's input is common to all heads
-        if not x.is_cuda:
-            return torch.baddbmm(self.bias[:, None], x_mni, self.weight)
+        if not on_gpu(x):
+            # The first layer's input is common to all heads.
+            return torch.baddbmm(
+                self.bias[:, None], x.expand(len(self.weight), -1, -1), self.weight
+            )
         # On a GPU baddbmm writes the bias out over all rows first; apart, GELU's kernel adds it.
-        product = x_mni @ self.weight
+        product = x @ self.weight if x.dim() == 3 else self._wide(x)
         return product + self.bias[:, None].to(product.dtype)
+
+    def _wide(self, x_ni: Tensor) -> Tensor:
+        """One product with all heads' weights side by side: nothing is kept once for every head."""
+        m, _, out = self.weight.shape
+        wide = x_ni @ self.weight.transpose(0, 1).flatten(1)
+        return wide.unflatten(1, (m, out)).transpose(0, 1)
+
+
+class Projection(nn.Sequential):
+    """Layers one after another; on a GPU what GELU gives is computed again backward, not kept."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        layers = iter(self)
+        for layer in layers:
+            if isinstance(layer, nn.GELU) and on_gpu(x) and x.requires_grad:
+                x = checkpoint(
+                    _gelu_then, next(layers), x, use_reentrant=False, preserve_rng_state=False
+                )
+            else:
+                x = layer(x)
+        return x
+
+
+def _gelu_then(layer: nn.Module, x: Tensor) -> Tensor:
+    return layer(F.gelu(x))
 
 
 class StackedBatchNorm(nn.Module):
@@ -93,7 +123,7 @@ class EnsembleHeads(nn.Module):
             if i < depth - 1:
                 layers += [StackedBatchNorm(m_projection, hidden_dim)] if batch_norm else []
                 layers.append(nn.GELU())
-        self.projection = nn.Sequential(*layers)
+        self.projection = Projection(*layers)
         self.codebook = nn.Parameter(torch.empty(m_codebook, num_codes, embed_dim))
         self.code_length = nn.Parameter(torch.ones(m_codebook, num_codes)) if weight_norm else None
         if weight_norm:  # a linear layer's own default, as DINO leaves it
@@ -115,16 +145,31 @@ class EnsembleHeads(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.cosines(self.embed(x), self.codes())
 
-    def cosines(
-        self, embeddings: Tensor, codes: Tensor, multiply: Multiply = torch.matmul
-    ) -> Tensor:
+    def cosines(self, embeddings: Tensor, codes: Tensor) -> Tensor:
         """``(m, n, c)`` of what ``embed`` and ``codes`` gave, by one product."""
         m, n = self.num_heads, embeddings.shape[1]
         # In fp32 under autocast too: a bf16 step near 1 is 0.16 nats at temperature 0.025.
         with torch.autocast(embeddings.device.type, enabled=False):
             if len(codes) == 1 and m > 1:  # one codebook for all: one tall product
-                return multiply(embeddings.flatten(0, 1), codes[0].mT).unflatten(0, (m, n))
+                return (embeddings.flatten(0, 1) @ codes[0].mT).unflatten(0, (m, n))
             if len(embeddings) == 1 and m > 1:  # one embedding for all: one wide product
-                wide = multiply(embeddings[0], codes.flatten(0, 1).mT)
+                wide = embeddings[0] @ codes.flatten(0, 1).mT
                 return wide.unflatten(1, (m, self.num_codes)).transpose(0, 1)
-            return multiply(embeddings, codes.mT)
+            return embeddings @ codes.mT
+
+    def cosines_backward(
+        self, slope_mnc: Tensor, embeddings: Tensor, codes: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Gradients of ``embeddings``, and of ``codes`` if these learn, from the cosines'."""
+        m, n, _ = slope_mnc.shape
+        learnt = codes.requires_grad
+        with torch.autocast(embeddings.device.type, enabled=False):
+            if len(codes) == 1 and m > 1:
+                tall = slope_mnc.flatten(0, 1)
+                of_codes = (tall.mT @ embeddings.flatten(0, 1))[None] if learnt else None
+                return (tall @ codes[0]).unflatten(0, (m, n)), of_codes
+            if len(embeddings) == 1 and m > 1:
+                wide = slope_mnc.transpose(0, 1).flatten(1)
+                of_codes = (wide.mT @ embeddings[0]).view_as(codes) if learnt else None
+                return (wide @ codes.flatten(0, 1))[None], of_codes
+            return slope_mnc @ codes, slope_mnc.mT @ embeddings if learnt else None

@@ -3,6 +3,7 @@
 Both fold the weighted teachers into one target per student head, then take one cross-entropy.
 """
 
+from collections.abc import Sequence
 from functools import reduce
 
 import torch
@@ -130,7 +131,7 @@ def lessons_of(
     same_views: bool,
 ) -> "Lessons":
     """Of checked views, in the wider of their types."""
-    check_views(student_logits_vmnc, teacher_probs_umnc, same_views)
+    check_views(tuple(student_logits_vmnc.shape), teacher_probs_umnc, same_views)
     teachers = teacher_probs_umnc.to(common_dtype(student_logits_vmnc, teacher_probs_umnc))
     return Lessons(teachers, len(student_logits_vmnc), weighting, temperature, same_views)
 
@@ -166,9 +167,23 @@ class Lessons:
             return z_nmc.new_zeros(())
         with torch.autocast(logits_mnc.device.type, enabled=False):
             if is_cross_entropy_of_averages(self.scheme):
-                log_mean_ps = average_student(z_nmc.log_softmax(-1), self.gamma)
-                return -(sum_of(ready) * log_mean_ps).sum()
+                return self._of_averages(ready, z_nmc.log_softmax(-1))
             return cross_entropy(fold_with_student(self.scheme, self.gamma, z_nmc, ready), z_nmc)
+
+    def with_slope(self, v: int, logits_mnc: Tensor) -> tuple[Tensor, Tensor]:
+        """``of_view`` and its gradient ``(m, n, c)``: all that is taught times what is said, less
+        what is taught. No weight is learnt from, so ``prob``'s averages have that form too."""
+        ready, z_nmc = self._view(v, logits_mnc)
+        if not ready:
+            return z_nmc.new_zeros(()), torch.zeros_like(logits_mnc)
+        with torch.autocast(logits_mnc.device.type, enabled=False):
+            q_njy = self._target(ready, z_nmc)
+            if is_cross_entropy_of_averages(self.scheme):
+                loss = self._of_averages(ready, z_nmc.log_softmax(-1))
+            else:
+                loss = cross_entropy(q_njy, z_nmc)
+            q_jny, z_mnc = q_njy.transpose(0, 1), z_nmc.transpose(0, 1)
+            return loss, q_jny.sum(-1, keepdim=True) * z_mnc.softmax(-1) - q_jny
 
     def taught(self, v: int, logits_mnc: Tensor) -> Tensor:
         """``(m,)``: the sum over pictures, codes and teacher views of student view v's targets."""
@@ -176,11 +191,16 @@ class Lessons:
         if not ready:
             return z_nmc.new_zeros(z_nmc.shape[1])
         with torch.autocast(logits_mnc.device.type, enabled=False):
-            if is_cross_entropy_of_averages(self.scheme):
-                q_njy = (z_nmc.log_softmax(-1) / self.gamma).softmax(1) * sum_of(ready)
-            else:
-                q_njy = fold_with_student(self.scheme, self.gamma, z_nmc, ready)
-        return q_njy.sum((0, 2)).expand(z_nmc.shape[1])
+            return self._target(ready, z_nmc).sum((0, 2)).expand(z_nmc.shape[1])
+
+    def _target(self, ready: list[Tensor], z_nmc: Tensor) -> Tensor:
+        """What a student view is to say, all its teachers together."""
+        if is_cross_entropy_of_averages(self.scheme):
+            return (z_nmc.log_softmax(-1) / self.gamma).softmax(1) * sum_of(ready)
+        return fold_with_student(self.scheme, self.gamma, z_nmc, ready)
+
+    def _of_averages(self, ready: list[Tensor], log_ps: Tensor) -> Tensor:
+        return -(sum_of(ready) * average_student(log_ps, self.gamma)).sum()
 
     def _view(self, v: int, logits_mnc: Tensor) -> tuple[list[Tensor], Tensor]:
         """The teachers of student view ``v``, and its logits beside them."""
@@ -242,22 +262,23 @@ def average_student(log_ps_bmc: Tensor, gamma: float | Tensor) -> Tensor:
     return top + gamma * ((log_ps_bmc - top) / gamma).expm1().mean(1, keepdim=True).log1p()
 
 
-def sum_of(tensors: list[Tensor]) -> Tensor:
+def sum_of(tensors: Sequence[Tensor]) -> Tensor:
     return reduce(torch.add, tensors)
 
 
-def check_views(student_logits_vmnc: Tensor, teacher_probs_umnc: Tensor, same_views: bool) -> None:
-    given = f"got {tuple(student_logits_vmnc.shape)} and {tuple(teacher_probs_umnc.shape)}"
-    if student_logits_vmnc.dim() != 4 or teacher_probs_umnc.dim() != 4:
+def check_views(student: tuple[int, ...], teacher_probs_umnc: Tensor, same_views: bool) -> None:
+    """Of the student only the shape of its logits is looked at."""
+    given = f"got {student} and {tuple(teacher_probs_umnc.shape)}"
+    if len(student) != 4 or teacher_probs_umnc.dim() != 4:
         raise ValueError(
             f"student logits (V, M, N, C) and teacher probabilities (U, M, N, C), {given}"
         )
-    if student_logits_vmnc.shape[1:] != teacher_probs_umnc.shape[1:]:
+    if student[1:] != tuple(teacher_probs_umnc.shape[1:]):
         raise ValueError(f"student and teacher must agree in heads, images and codes, {given}")
-    if 0 in student_logits_vmnc.shape or 0 in teacher_probs_umnc.shape:
+    if 0 in student or 0 in teacher_probs_umnc.shape:
         raise ValueError(f"student and teacher must not be empty, {given}")
     refuse_other_than_probabilities(
         teacher_probs_umnc[:, :, 0].detach(), "the teacher's must be probabilities (not logarithms)"
     )
-    if same_views and len(teacher_probs_umnc) > len(student_logits_vmnc):
+    if same_views and len(teacher_probs_umnc) > student[0]:
         raise ValueError(f"the teacher has more views than the student, {given}")

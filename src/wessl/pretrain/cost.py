@@ -1,10 +1,10 @@
 """What a run will take, before it starts: operations and bytes, from the config alone.
 
 Estimates, stated as such. On a GPU they are within 2 % of what steps of ViT-S/16 took (batch 256,
-bf16: 27.7 GiB with 16 heads, 25.0 with masks, 26.7 with one head), and 3 to 5 % too high for 64
-heads (31.5) or 65,536 codes (27.8), whose loss goes view by view; on a CPU within 20 % of what a
-process of small transformers took. An image of S/16 takes 122 GFLOP by counting the matrix
-products.
+bf16: 27.5 GiB with 16 heads, 26.7 with one, 27.7 with one of 65,536 codes; with MSN*'s eight and
+masks 24.5 when hidden layers were kept twice), and 4 % too low for 64 heads (31.3); on a CPU within
+20 % of what a process of small transformers took. An image of S/16 takes 122 GFLOP by counting the
+matrix products.
 """
 
 import itertools
@@ -13,6 +13,7 @@ import re
 from wessl.config import Config
 from wessl.data.views.config import Crop
 from wessl.encoder.sizes import GRID, SIZES
+from wessl.ensemble.parts import PART
 
 PEAK_FLOPS = {  # dense bf16 (fp16 where there is none), from the makers' data sheets
     "B200": 2250e12,
@@ -103,7 +104,10 @@ def bytes_per_image(config: Config, device: str = "cuda") -> float:
     kept = KEPT.get((device, config.precision), KEPT["cpu", "fp32"])
     wide = 2 if config.precision == "bf16" else 4
     heads, total = config.heads, 0.0
-    of_heads = heads.count * (4 * heads.hidden_dim * wide + 3 * heads.codes * 4)
+    layers = 2 if device == "cuda" else 4  # GELU's results are kept on a CPU alone
+    # Embeddings and their gradient; ME-MAX wants the logits of all views, and computes with them.
+    numbers = 3 * heads.codes if config.loss.me_max else 2 * heads.embed_dim
+    of_heads = heads.count * (layers * heads.hidden_dim * wide + 4 * numbers)
     dim, depth = _shape(config)
     for crop in config.views.crops:
         if crop.role == "target":
@@ -160,11 +164,20 @@ def batch_bytes(config: Config) -> float:
     return pixels + 2 * views + 2 * config.views.taught * heads.count * heads.codes * 4.0
 
 
+def logits_bytes(config: Config, pictures: float) -> float:
+    """Of the views that have theirs together, and of what is computed from them."""
+    if config.loss.me_max:  # counted with the activations
+        return 0.0
+    of_view = 4.0 * config.heads.count * config.heads.codes * pictures
+    views = sum(crop.count for crop in config.views.crops if crop.role != "target")
+    return 3 * min(views * of_view, max(of_view, PART))
+
+
 def peak_bytes(config: Config, device: str = "cuda") -> float:
     """Networks, optimiser, a batch and the activations of a part of it; no resident pictures."""
     batch = config.optim.batch_size
     at_once = batch / config.optim.accumulate
-    fixed = BYTES_PER_PARAMETER * parameters(config)
+    fixed = BYTES_PER_PARAMETER * parameters(config) + logits_bytes(config, at_once)
     return fixed + batch * batch_bytes(config) + at_once * bytes_per_image(config, device)
 
 
@@ -173,7 +186,7 @@ def batch_that_fits(config: Config, memory: float, device: str = "cuda") -> int:
     free = 0.9 * memory - BYTES_PER_PARAMETER * parameters(config)
     each = bytes_per_image(config, device) + batch_bytes(config)
     batch = 1
-    while 2 * batch * each <= free:
+    while 2 * batch * each + logits_bytes(config, 2 * batch) <= free:
         batch *= 2
     return batch
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wessl.config import LossConfig
-from wessl.ensemble.by_view import multiview_loss_by_view, too_large_at_once
+from wessl.ensemble.by_view import multiview_loss_by_view
 from wessl.ensemble.collective import Group
 from wessl.ensemble.loss import head_shares, multiview_loss
 from wessl.ensemble.targets import Centering, me_max, sharpen, sinkhorn
@@ -80,16 +80,13 @@ def student_step(
     """The loss to minimise, and its two parts for the log, ``(cross-entropy, me-max)``."""
     representations = student.represent(views.student, views.keep, views.drop)
     lesson = targets_umnc, loss.weighting, gamma, same_views
-    count, device = len(representations) // views.n, representations.device.type
-    if loss.me_max == 0 and too_large_at_once(student.heads, views.n, count, device):
+    if loss.me_max == 0:
         cross_entropy = multiview_loss_by_view(
             student.heads, representations, loss.student_temperature, *lesson
         )
-    else:
-        logits_vmnc = student.score(representations, views.n) / loss.student_temperature
-        cross_entropy = multiview_loss(logits_vmnc, *lesson)
-    if loss.me_max == 0:
         return cross_entropy, torch.stack([cross_entropy, cross_entropy.new_zeros(())]).detach()
+    logits_vmnc = student.score(representations, views.n) / loss.student_temperature
+    cross_entropy = multiview_loss(logits_vmnc, *lesson)
     probabilities = logits_vmnc.transpose(0, 1).flatten(1, 2).softmax(-1)
     weights = None
     if loss.weighs_me_max(student.heads.num_heads):
