@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 import pytest
 from docs.builder.join import joined
-from docs.builder.results import MARKED, OF_RECORDS, PAGES, RESULTS, ROOT, figure, filled
+from docs.builder.results import MARKED, OF_SEVERAL, PAGES, RESULTS, ROOT, figure, filled
 
 from wessl.study.figure_categories import is_far_off, papers_gain
 
@@ -22,7 +22,7 @@ def test_every_published_table_equals_the_raw_numbers(page):
 def test_every_raw_result_is_published_and_drawn():
     shown = {found[2] for page in PAGES for found in MARKED.finditer(page.read_text())}
     kept = {path.stem for path in RESULTS.glob("*.json")}
-    assert shown == kept | OF_RECORDS.keys()
+    assert shown == kept | OF_SEVERAL.keys()
     assert kept
     assert {path.stem for path in RESULTS.glob("*.svg")} == kept - {"demo"}
 
@@ -123,3 +123,43 @@ def test_the_star_of_a_methods_name_does_not_end_italics():
     found = re.findall(r"\*In italics .*\.\*", pages)
     assert any("DINO" in words for words in found)
     assert all(re.search(r"(?<!\\)\*", words[1:-1]) is None for words in found)
+
+
+NUMBER = r"[+-]?\d+\.\d"
+PROSE_INTERVAL = re.compile(
+    rf"({NUMBER})(?: points)?(?: worse)?(?: in \d+-shot)? \[({NUMBER}), ({NUMBER})\]"
+)
+RESULTS_PAGE = ROOT / "docs" / "results.md"
+
+
+def intervals(text):
+    """Each told as a gain: a loss of 2.1 [0.9, 3.3] is a gain of -2.1 [-3.3, -0.9]."""
+    found = set()
+    for match in PROSE_INTERVAL.finditer(text):
+        mean, low, high = map(float, match.groups())
+        found |= {(mean, low, high), (-mean, -high, -low)}
+    return found
+
+
+def parts_of_the_page():
+    """Each section's words, and the tables that are filled into it."""
+    for section in re.split(r"(?m)^(?=##+ )", RESULTS_PAGE.read_text(encoding="utf-8")):
+        tables = "".join(found[0] for found in MARKED.finditer(section))
+        yield section.partition("\n")[0], MARKED.sub("", section), tables
+
+
+def test_intervals_told_in_words_are_those_of_the_tables_beside_them():
+    page = MARKED.sub(lambda found: found[0], RESULTS_PAGE.read_text(encoding="utf-8"))
+    everywhere = intervals("".join(found[0] for found in MARKED.finditer(page)))
+    told = 0
+    for title, words, tables in parts_of_the_page():
+        said = intervals(re.sub(r"\s+", " ", words))
+        known = everywhere if title == "## In short" else intervals(tables)
+        assert said <= known, f"{title}: {sorted(said - known)} is in no table of this section"
+        told += len(said)
+    assert told > 20
+
+
+def test_a_wrong_interval_in_words_would_be_found():
+    assert intervals("loses 2.1 points [0.9, 3.3]") == intervals("-2.1 [-3.3, -0.9]")
+    assert not intervals("loses 2.1 [0.8, 3.3]") <= intervals("-2.1 [-3.3, -0.9]")

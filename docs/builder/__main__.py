@@ -18,10 +18,16 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SECTIONS = {
     "Start": ("docs/index.md", "README.md", "docs/folder.md", "docs/labels.md"),
-    "Understand": ("docs/losses.md", "docs/evaluate.md", "docs/diversity.md", "docs/studies.md"),
+    "Understand": (
+        *("docs/results.md", "docs/losses.md", "docs/evaluate.md", "docs/diversity.md"),
+        "docs/studies.md",
+    ),
     "Do": tuple(
         f"docs/{name}.md"
-        for name in ("reproduce", "extend", "export", "embed", "shards", "track", "scale")
+        for name in (
+            *("reproduce", "extend", "export", "embed", "shards", "track"),
+            *("parallel", "scale"),
+        )
     ),
     "Parts": tuple(
         f"docs/parts/{name}.md"

@@ -11,8 +11,9 @@ the lines in between are filled in::
     <!-- results: where-how-digits -->
     <!-- end -->
 
-``where-how-digits`` shows the whole table, ``where-how-digits short`` its values alone; ``speed``,
-``overhead`` and ``runs-imagenette160`` are of ``benchmarks/records/``.
+``where-how-digits`` shows what is gained, with the rest folded away, ``where-how-digits short`` the
+values alone. Tables that are no study's (``OF_SEVERAL``) come from several of them or from
+``benchmarks/records/``.
 """
 
 import argparse
@@ -22,17 +23,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from docs.builder import demo, pair, speed
+from docs.builder import demo, floors, gains, pair, settings, speed
 from docs.builder.join import joined
+from docs.builder.study import block
 
 from wessl.study.figure import draw
-from wessl.study.text import grid, markdown, value_rows
+from wessl.study.text import grid, value_rows
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "speed.md")
 MARKED = re.compile(r"(<!-- results: ([\w-]+)( short)? -->\n).*?(<!-- end -->)", re.DOTALL)
-OF_RECORDS = speed.TABLES | pair.TABLES
+OF_SEVERAL = gains.TABLES | floors.TABLES | pair.TABLES | settings.TABLES | speed.TABLES
 """Tables that are no study's."""
 State = dict[str, Any]
 
@@ -77,15 +79,15 @@ def filled(text: str) -> str:
 
 
 def shown(name: str, short: bool) -> str:
-    if name in OF_RECORDS:
-        return OF_RECORDS[name]()
+    if name in OF_SEVERAL:
+        return OF_SEVERAL[name]()
     table = json.loads((RESULTS / f"{name}.json").read_text())
     if table["kind"] == "demo":
         return demo.table(table)
     if short:
         titles = ["", *(column["name"] for column in table["columns"])]
         return grid(titles, value_rows(table)) + "\n"
-    return markdown(table).split("\n\n", 1)[1].rstrip() + f" On {table['machine']}.\n"
+    return block(table)
 
 
 def figure(table: State, path: Path) -> None:

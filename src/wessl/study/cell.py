@@ -88,6 +88,17 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Note:
+    """A sentence below a table; ``{b}`` and ``{c}`` stand for its first cell's batch and codes."""
+
+    words: str
+    cells: tuple[str, ...] = ()
+    """Cells it speaks of, by name or by a part of it; without any of them it is left out."""
+    of_paper: bool = False
+    """Left out where no number of the paper stands in the table."""
+
+
+@dataclass(frozen=True)
 class Study:
     """A named grid."""
 
@@ -105,8 +116,7 @@ class Study:
     """Settings of all its cells."""
     best_of: Mapping[str, Row] = field(default_factory=dict)
     """The paper's numbers of a series as a whole: those of its best cell."""
-    notes: tuple[str, ...] = ()
-    """Below its table; ``{b}`` and ``{c}`` stand for the batch and the codes of its first cell."""
+    notes: tuple[Note, ...] = ()
 
 
 def refuse_strangers(only: Sequence[str], names: Sequence[str]) -> None:

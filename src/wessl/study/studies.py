@@ -6,7 +6,7 @@ from typing import Any
 
 from wessl.errors import UserError
 from wessl.study import grids, main_tables, paper
-from wessl.study.cell import Axis, Study
+from wessl.study.cell import Axis, Note, Study
 
 SHORT = "ViT-S/16 on ImageNet-1k, 300 epochs"
 LONG = "ViT-S/16 on ImageNet-1k, 800 epochs"
@@ -14,6 +14,7 @@ MIXED = "ViT-S/16 on ImageNet-1k; DINO* 300 epochs, MSN* 800"
 SEEDS = "standard deviation over seeds"
 DRAWS = "standard deviation over 3 draws of the labels"
 BOTH = f"{SEEDS} for DINO*, over 3 draws of the labels for MSN*"
+ONLY_DRAWN = Note("Most of the paper's numbers exist only as a figure.", of_paper=True)
 
 _ALL = (
     Study(
@@ -23,11 +24,18 @@ _ALL = (
         f"{SHORT}, 16 heads, 3 seeds",
         SEEDS,
         notes=(
-            "`projection` is many projections over one codebook (`heads.share codebook`), "
-            "`codebook` many codebooks over one projection (`heads.share projection`).",
-            "`prob, codebook` is not in the paper.",
-            "The paper's 2-shot number of `ent-st`, 39.2, lies below its 1-shot number: probably a "
-            "misprint.",
+            Note(
+                "`projection` is many projections over one codebook (`heads.share codebook`), "
+                "`codebook` many codebooks over one projection (`heads.share projection`).",
+                ("projection", "codebook"),
+            ),
+            Note("`prob, codebook` is not in the paper.", ("prob, codebook",), of_paper=True),
+            Note(
+                "The paper's 2-shot number of `ent-st`, 39.2, lies below its 1-shot number: "
+                "probably a misprint.",
+                ("ent-st",),
+                of_paper=True,
+            ),
         ),
     ),
     Study(
@@ -36,7 +44,7 @@ _ALL = (
         grids.prob_variants,
         f"{SHORT}, 16 heads, 3 seeds",
         SEEDS,
-        notes=("`prob-max` diverged for the authors.",),
+        notes=(Note("`prob-max` diverged for the authors.", ("prob-max",), of_paper=True),),
     ),
     Study(
         "weightings",
@@ -45,8 +53,12 @@ _ALL = (
         f"{SHORT}, 16 heads, 3 seeds",
         SEEDS,
         notes=(
-            "`prob-max` diverged for the authors, who have no numbers of `unif-all`, `kl` and "
-            "`var`.",
+            Note("`prob-max` diverged for the authors.", ("prob-max",), of_paper=True),
+            Note(
+                "The authors have no numbers of `unif-all`, `kl` and `var`.",
+                ("unif-all", "kl", "var"),
+                of_paper=True,
+            ),
         ),
     ),
     Study(
@@ -56,7 +68,7 @@ _ALL = (
         MIXED,
         BOTH,
         Axis("heads m"),
-        notes=("Most of the paper's numbers exist only as a figure.",),
+        notes=(ONLY_DRAWN,),
     ),
     Study(
         "gamma",
@@ -66,7 +78,8 @@ _ALL = (
         BOTH,
         Axis("gamma in units of ln c"),
         notes=(
-            "Most of the paper's numbers exist only as a figure; for MSN*, gamma's values too.",
+            ONLY_DRAWN,
+            Note("For MSN*, so do gamma's values.", ("MSN*",), of_paper=True),
         ),
     ),
     Study(
@@ -76,9 +89,7 @@ _ALL = (
         SHORT,
         SEEDS,
         Axis("parameters of the heads"),
-        notes=(
-            "Codebooks count as parameters. Most of the paper's numbers exist only as a figure.",
-        ),
+        notes=(Note("Codebooks count as parameters."), ONLY_DRAWN),
     ),
     Study(
         "teacher-temperature",
@@ -87,7 +98,7 @@ _ALL = (
         SHORT,
         SEEDS,
         Axis("teacher temperature τ"),
-        notes=("Most of the paper's numbers exist only as a figure.",),
+        notes=(ONLY_DRAWN,),
     ),
     Study(
         "codes",
@@ -95,7 +106,12 @@ _ALL = (
         grids.codes,
         SHORT,
         SEEDS,
-        notes=("The paper names the best of each, 4096 codes for one head and 1024 for sixteen.",),
+        notes=(
+            Note(
+                "The paper names the best of each, 4096 codes for one head and 1024 for sixteen.",
+                of_paper=True,
+            ),
+        ),
     ),
     Study(
         "collapse",
@@ -106,7 +122,12 @@ _ALL = (
         DRAWS,
         Axis("teacher temperature τ"),
         best_of=paper.COLLAPSE,
-        notes=("The paper gives the best of three temperatures, not which one it was.",),
+        notes=(
+            Note(
+                "The paper gives the best of three temperatures, not which one it was.",
+                of_paper=True,
+            ),
+        ),
     ),
     Study(
         "memax",
@@ -123,9 +144,18 @@ _ALL = (
         f"{LONG}, one training",
         DRAWS,
         notes=(
-            "DINO and MSN of S/16 are the authors' own reproductions; of B, the published models.",
-            "The step from DINO is the anti-collapse study's row for Sinkhorn; that from MSN is "
-            "not in the paper.",
+            Note(
+                "DINO and MSN of S/16 are the authors' own reproductions; of B, the published "
+                "models.",
+                ("DINO", "MSN"),
+                of_paper=True,
+            ),
+            Note(
+                "The step from DINO is the anti-collapse study's row for Sinkhorn; that from MSN "
+                "is not in the paper.",
+                ("fewer codes", "MSN* with Sinkhorn"),
+                of_paper=True,
+            ),
         ),
     ),
     Study(
@@ -144,9 +174,11 @@ _ALL = (
         kind="overhead",
         common={"optim.batch_size": 256},
         notes=(
-            "Ours: S/16 and B/16 as published, at size `smoke` a small network; {b} pictures a "
-            "step on one device, {c} codes whatever m; peak memory includes the decoded pictures "
-            "that lie on the device.",
+            Note(
+                "Ours: S/16 and B/16 as published, at size `smoke` a small network; {b} pictures a "
+                "step on one device, {c} codes whatever m; peak memory includes the decoded "
+                "pictures that lie on the device."
+            ),
         ),
     ),
     Study(
@@ -157,7 +189,10 @@ _ALL = (
         kind="diversity",
         common={"heads.count": 4},
         notes=(
-            "The paper has figures of it and no numbers: `ent` the most diverse, `unif` the least.",
+            Note(
+                "The paper has figures of it and no numbers: `ent` the most diverse, `unif` the "
+                "least."
+            ),
         ),
     ),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from wessl._version import versions
 from wessl.settings import differences, full_name, to_dict
 from wessl.study.asked import Asked, Item, Planned
+from wessl.study.cell import Study
 from wessl.study.columns import Column
 from wessl.study.intervals import Seeds, paired, summary
 from wessl.study.paper import Number, Row
@@ -41,7 +42,7 @@ def build(planned: Planned) -> State:
         draws=planned.settings.draws,
         paper=study.setting,
         paper_spread=study.spread,
-        notes=notes(planned),
+        notes=notes(planned, rows),
         columns=[describe(column) for column in planned.columns],
         rows=rows,
         best=[
@@ -59,10 +60,23 @@ def otherwise(asked: Asked) -> list[str]:
     return length + [f"{name}={json.dumps(value)}" for name, value in asked.settings.items()]
 
 
-def notes(planned: Planned) -> list[str]:
+def notes(planned: Planned, rows: Sequence[State]) -> list[str]:
     first = planned.items[0].config
     numbers = dict(b=first.optim.batch_size, c=first.heads.codes)
-    return [note.format(**numbers) for note in planned.asked.study.notes]
+    return [words.format(**numbers) for words in applying(planned.asked.study, rows)]
+
+
+def applying(study: Study, rows: Sequence[State]) -> list[str]:
+    """Words of the notes that say something about these rows."""
+    names = {part for row in rows for part in (row["name"], *row["name"].split(", "))}
+    has_paper = bool(study.best_of) or any(
+        result["paper"] is not None for row in rows for result in row["results"].values()
+    )
+    return [
+        note.words
+        for note in study.notes
+        if (not note.cells or names & set(note.cells)) and (has_paper or not note.of_paper)
+    ]
 
 
 def read_values(planned: Planned, item: Item) -> dict[str, dict[int, float]]:
@@ -106,6 +120,7 @@ def make_row(planned: Planned, item: Item, items: dict[str, Item], values: Value
         x=item.x,
         base=None if first is None else first.name,
         settings=settings(item, first),
+        config=to_dict(item.config) if first is None else None,
         epochs=item.config.optim.epochs,
         key=item.key,
         results=results,
