@@ -14,6 +14,7 @@ that read as there were workers. Only figures of a machine with nothing else to 
 
 import argparse
 import os
+import statistics
 import time
 from contextlib import closing
 from itertools import count, islice
@@ -28,6 +29,7 @@ import wessl
 from wessl.bench.pictures import write_jpegs
 from wessl.data.cache.build import build_cache
 from wessl.data.cache.sync import wait_for_disk
+from wessl.data.decoding import jpeg as cpu_jpeg
 from wessl.data.gpu_jpeg.nvjpeg import NvJpeg
 from wessl.data.loading.loader import Loader
 from wessl.data.sources.open import ArraySource, open_source
@@ -101,13 +103,20 @@ def to_cache(
         return Built(len(source), first, whole, time.perf_counter() - began)
 
 
-def alone(source: Source, short_side: int) -> float:
-    """Pictures a second of one process that hands nothing over; the first shrinking loads torch."""
-    source.read(0, short_side)
-    began = time.perf_counter()
-    for i in range(200):
-        source.read(i % len(source), short_side)
-    return 200 / (time.perf_counter() - began)
+def alone(source: Source, short_side: int) -> dict[str, float]:
+    """Pictures a second of one process that hands nothing over, by decoder, which take turns."""
+    source.read(0, short_side)  # the first shrinking loads torch
+    installed = cpu_jpeg.decoder()
+    decoders = {"Pillow": None} | ({"simplejpeg": installed} if installed else {})
+    seconds: dict[str, list[float]] = {name: [] for name in decoders}
+    for _ in range(7):
+        for name, decoder in decoders.items():
+            cpu_jpeg.decoder = lambda decoder=decoder: decoder
+            began = time.perf_counter()
+            for i in range(100):
+                source.read(i % len(source), short_side)
+            seconds[name].append(time.perf_counter() - began)
+    return {name: 100 / statistics.median(times) for name, times in seconds.items()}
 
 
 def by_gpu(sources: list[Source], home: Path, asked: argparse.Namespace) -> None:
@@ -146,8 +155,10 @@ def main() -> None:
         folder = open_source(home / "jpegs")
         same = open_source(wessl.pack(home / "jpegs", home / "same", None).path)
         small = open_source(wessl.pack(home / "jpegs", home / "small", side).path)
-        one = alone(folder, side)
-        print(f"one process that hands nothing over: {one:.0f}")
+        rates = alone(folder, side)
+        words = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+        print(f"one process that hands nothing over: {words}")
+        *_, one = rates.values()
         print("workers  to cache  stream: folder   shards  packed small   hand-over alone")
         for workers in [n for n in asked.workers if n <= cores]:
             cached = to_cache(folder, home, side, workers)

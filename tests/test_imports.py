@@ -21,10 +21,10 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
     "files": (set(), {"torch", "safetensors"}),  # whole files or none, for all that write
     "ensemble": (set(), {"torch"}),
     "encoder": (set(), {"torch", "triton"}),
-    "data": (  # fsspec and datasets open URLs and the hub, torchvision has a GPU decode JPEGs
+    "data": (  # fsspec and datasets open URLs and the hub, the last two decode JPEGs
         {"errors", "devices", "files"},
         {"torch", "triton", "numpy", "PIL", "scipy", "sklearn"}
-        | {"fsspec", "datasets", "torchvision"},
+        | {"fsspec", "datasets", "torchvision", "simplejpeg"},
     ),
     "config": ({"errors", "data"}, set()),  # plain dataclasses: a leaf that rooms above may read
     "settings": ({"errors", "config"}, set()),  # config by name: another such leaf

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from wessl.data.decoding.bad_pictures import BadPicture, undecodable
+from wessl.data.decoding.jpeg import pixels_of_jpeg
 from wessl.data.decoding.pixels import Pixels, as_array, shrink, with_channels
 from wessl.data.decoding.tiff import grey_twin
 from wessl.data.forms import ENDINGS
@@ -157,6 +158,8 @@ def pixels_of(image: Image.Image, pixel_format: PixelFormat) -> Pixels:
     """An opened picture as `decode` gives its file, at full size."""
     channels = pixel_format.channels
     turned = image.getexif().get(ORIENTATION, 1) != 1
+    if channels == 3 and not turned and (found := pixels_of_jpeg(image)) is not None:
+        return found
     upright = ImageOps.exif_transpose(image) if turned else image
     if upright.mode in ("F", *_DEEP_MODES):
         grey = _to_eight_bits(np.asarray(upright), pixel_format.white)
