@@ -167,4 +167,5 @@ class Network:
         each = cost.bytes_per_image(self.config) + cost.batch_bytes(self.config)
         rest = self.parameters - sum(self.blocks)
         whole = 0 if shards == 1 else 4 * (rest + 2 * max(self.blocks))
-        return cost.BYTES_PER_PARAMETER * self.parameters / shards + whole + batch * each
+        fixed = cost.BYTES_PER_PARAMETER * self.parameters / shards + whole
+        return fixed + batch * each + cost.logits_bytes(self.config, batch)

@@ -154,3 +154,11 @@ def test_the_examples_are_shell_and_their_flags_exist():
                 assert flags <= known
                 seen += 1
     assert seen >= 3
+
+
+@pytest.mark.parametrize("size", ["S", "B", "L"])
+@pytest.mark.parametrize("batch", [32, 128])
+def test_unsharded_memory_is_what_a_run_is_told_it_will_take(model, size, batch):
+    network = model.Network(size)
+    config = override(network.config, {"optim.batch_size": batch, "optim.accumulate": 1})
+    assert network.memory(batch) == pytest.approx(cost.peak_bytes(config), rel=1e-9)

@@ -45,7 +45,11 @@ def say_of(about: dict[str, Any], name: str) -> list[str]:
     for why, names in reasons.items():
         some = ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
         lines.append(f"{name}: not used: {some} ({why})")
-    return lines + [f"{name}: {note}" for note in about.get("notes", ())]
+    lines += [f"{name}: {note}" for note in about.get("notes", ())]
+    size, positions = about.get("image_size"), about.get("positions")
+    if positions not in (None, size):
+        lines.append(f"{name}: pictures are {size} wide, positions for {positions} interpolated")
+    return lines
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
@@ -96,14 +100,13 @@ def describe_vit(found: Converted, path: Path) -> dict[str, Any]:
         notes.append(f"normalisation is assumed: mean {mean}, std {std}")
     # DINOv2's positions are made for 518, its published figures for 224.
     size = 224 if (found.patch_size, found.image_size) == (14, 518) else found.image_size
-    if size != found.image_size:
-        notes.append(f"pictures are {size} wide, positions for {found.image_size} interpolated")
     return dict(
         encoder=to_dict(config),
         channels=found.channels,
         mean=mean,
         std=std,
         image_size=size,
+        positions=found.image_size,
         resize=_resize(processor, told, size) or round(size * 256 / 224),
         left_out=found.left_out,
         notes=notes,

@@ -170,6 +170,46 @@ def test_weights_that_are_held_still_get_no_gradient_and_cost_none():
     assert free - held == 2 * 2 * 7 * 5 * 5 * 4  # the products that were its gradient
 
 
+def forward_operations(heads, x, targets) -> int:
+    with FlopCounterMode(display=False) as counter:
+        multiview_loss_by_view(heads, x, 0.1, targets, "ent", 0.4)
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("share", [None, "projection", "codebook"])
+def test_gradients_that_nobody_wants_are_not_computed(share):
+    heads = random_heads(3, 7, share=share)
+    x, targets = a_small_case()[1:]
+    product = 2 * 3 * 7 * 5 * 5 * 4  # heads, codes, embedding, views, pictures
+    every = forward_operations(heads, x, targets)
+    with torch.no_grad():
+        none = forward_operations(heads, x, targets)
+    assert every - none == 2 * product
+    expected = at_once(heads, x, targets, "ent", True)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            multiview_loss_by_view(heads, x, 0.1, targets, "ent", 0.4), expected
+        )
+    heads.projection.requires_grad_(False)
+    frozen = x.detach()
+    assert every - forward_operations(heads, frozen, targets) == product
+    found = multiview_loss_by_view(heads, frozen, 0.1, targets, "ent", 0.4)
+    (ours,) = torch.autograd.grad(found, heads.codebook)
+    (theirs,) = torch.autograd.grad(at_once(heads, frozen, targets, "ent", True), heads.codebook)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.usefixtures("compiles_afresh")
+def test_one_graph_serves_batches_of_several_sizes():
+    heads = random_heads(3, 7)
+    loss = torch.compile(partial(multiview_loss_by_view, heads), fullgraph=True, backend="eager")
+    for n in (4, 6, 9):
+        x = torch.randn(5 * n, 6, dtype=torch.float64)
+        targets = torch.randn(2, 3, n, 7, dtype=torch.float64).softmax(-1)
+        expected = at_once(heads, x, targets, "ent", True)
+        torch.testing.assert_close(loss(x, 0.1, targets, "ent", 0.4), expected)
+
+
 @needs_compiler
 @pytest.mark.usefixtures("compiles_afresh")
 def test_compiled_it_does_not_keep_the_codes_gradients_of_every_view():
@@ -228,8 +268,35 @@ def test_a_teacher_of_double_precision_teaches_single():
 
 def test_rows_that_are_no_whole_views_are_named():
     heads, x, targets = a_small_case()
-    with pytest.raises(ValueError, match="19 rows are no whole views of 4 pictures"):
+    with pytest.raises(ValueError, match=r"19 .* no whole number of views.* 4 pictures each"):
         multiview_loss_by_view(heads, x[1:], 0.1, targets, "ent", 0.4)
+    with pytest.raises(ValueError, match=r"\(V n, in_dim\), view by view, not \(5, 4, 6\)"):
+        multiview_loss_by_view(heads, x.unflatten(0, (5, 4)), 0.1, targets, "ent", 0.4)
+
+
+@pytest.mark.parametrize("tau", [0.0, -1.0, float("nan"), float("inf"), torch.tensor(0.0)])
+def test_a_student_temperature_that_cannot_be_is_named(tau):
+    heads, x, targets = a_small_case()
+    with pytest.raises(ValueError, match="positive finite"):
+        multiview_loss_by_view(heads, x, tau, targets, "ent", 0.4)
+
+
+def test_a_student_temperature_may_be_a_tensor_but_learns_nothing():
+    heads, x, targets = a_small_case()
+    tau = torch.tensor(0.1, dtype=torch.float64)
+    found = multiview_loss_by_view(heads, x, tau, targets, "ent", 0.4)
+    torch.testing.assert_close(found, at_once(heads, x, targets, "ent", True))
+    theirs = torch.autograd.grad(at_once(heads, x, targets, "ent", True), x)
+    torch.testing.assert_close(torch.autograd.grad(found, x), theirs)
+    with pytest.raises(ValueError, match="gets no gradient here: use multiview_loss"):
+        multiview_loss_by_view(heads, x, tau.requires_grad_(), targets, "ent", 0.4)
+
+
+def test_targets_of_whole_numbers_are_refused_as_by_multiview_loss():
+    heads, x, targets = a_small_case()
+    whole = torch.nn.functional.one_hot(targets.argmax(-1), 7)
+    with pytest.raises(ValueError, match="floating-point"):
+        multiview_loss_by_view(heads, x, 0.1, whole, "ent", 0.4)
 
 
 def test_targets_of_other_heads_or_codes_and_logarithms_are_named():

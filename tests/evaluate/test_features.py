@@ -79,8 +79,16 @@ def test_another_size_of_pictures_keeps_the_share_that_is_cut_off():
     torch.testing.assert_close(
         larger.embed(pictures), encoder.cls(larger.prepare(larger._batch(pictures)))
     )
-    assert (larger.trained_at, encoder.trained_at) == (8, None)
+    assert (larger.resized_from, encoder.resized_from) == (8, None)
     assert encoder.at_size(8) is encoder
+    back = larger.at_size(8)
+    assert back.resized_from is None
+    assert back.description == encoder.description
+    assert larger.at_size(12).description["resize"] == encoder.at_size(12).description["resize"]
+    assert type(encoder.at_size(np.int64(16)).description["image_size"]) is int
+    for wrong in (16.0, "16", True, None, 0, 5000):
+        with pytest.raises(UserError, match=f"whole number from 1 to 4,096, not {wrong!r}"):
+            encoder.at_size(wrong)
     for size, near in ((14, "12 or 16"), (3, "4 or 8")):
         with pytest.raises(UserError, match=f"--image-size {size}: .* multiple of 4.* {near}"):
             encoder.at_size(size)

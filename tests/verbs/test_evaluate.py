@@ -262,10 +262,42 @@ def test_the_encoders_own_size_is_no_other_one(run):
     assert len(list(run.results.glob("evaluation-*.json"))) == 1
 
 
+def test_runs_of_two_sizes_are_compared_at_one(run, tmp_path):
+    settings = {"epochs": 0.1, "device": "cpu", "quiet": True, "encoder.image_size": 24}
+    larger = wessl.pretrain(TEST, tmp_path / "larger", recipe="dino-star", **settings)
+    found = wessl.evaluate(
+        [run.path, larger.path],
+        TRAIN,
+        TEST,
+        ["k-NN"],
+        image_size=24,
+        **QUICK | dict(baselines=True),
+    )
+    assert found["test"]["seen_at"] == 24
+    assert [row["name"] for row in found["rows"][:2]] == ["run", "larger"]
+    (small,) = (json.loads(p.read_text()) for p in run.results.glob("evaluation-*.json"))
+    assert small["test"]["seen_at"] == small["train"]["seen_at"] == 24
+    assert small["differences"][0]["name"] == "larger"
+    # Whose own size it is keeps what it has without the flag, and nothing of the other's size.
+    (own,) = (json.loads(p.read_text()) for p in larger.results.glob("evaluation-*.json"))
+    assert "seen_at" not in own["test"] | own["train"]
+    assert [row["name"] for row in own["rows"]] == ["larger"]
+    assert own["differences"] == []
+    alone = wessl.evaluate(larger, TRAIN, TEST, ["k-NN"], **QUICK)
+    assert alone["rows"][0]["results"] == own["rows"][0]["results"]
+    assert len(list(larger.results.glob("evaluation-*.json"))) == 1
+    page = wessl.report([run.path, larger.path], out=tmp_path / "both.html").read_text()
+    accuracy = [row["results"]["k-NN"]["accuracy"] for row in found["rows"][:2]]
+    table = page[page.index("encoders were shown 24 pixels") :]
+    assert all(f"{100 * value:.1f}" in table for value in accuracy)
+    assert f"accuracy on the test pictures of {TEST} (seen at 24 pixels) is" in page
+
+
 def test_a_size_that_cannot_be_is_refused(run, tmp_path):
     for size in (0, -8, 5000):
         with pytest.raises(
-            UserError, match=f"/run: --image-size must be from 1 to 4,096, not {size}"
+            UserError,
+            match=f"/run: --image-size must be a whole number from 1 to 4,096, not {size}",
         ):
             wessl.evaluate(run, TRAIN, TEST, image_size=size, **QUICK)
     with pytest.raises(UserError, match="--image-size is for --train and --test"):

@@ -113,6 +113,7 @@ class EnsembleHeads(nn.Module):
         if share not in (None, "projection", "codebook"):
             raise ValueError(f"share must be None, 'projection' or 'codebook', got {share!r}")
         self.in_dim, self.num_heads, self.num_codes = in_dim, num_heads, num_codes
+        self.share = share
         m_projection = 1 if share == "projection" else num_heads
         m_codebook = 1 if share == "codebook" else num_heads
 
@@ -157,19 +158,23 @@ class EnsembleHeads(nn.Module):
                 return wide.unflatten(1, (m, self.num_codes)).transpose(0, 1)
             return embeddings @ codes.mT
 
-    def cosines_backward(
-        self, slope_mnc: Tensor, embeddings: Tensor, codes: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """Gradients of ``embeddings``, and of ``codes`` if these learn, from the cosines'."""
+    def gradient_of_embeddings(self, slope_mnc: Tensor, codes: Tensor) -> Tensor:
+        """From the cosines' gradient, by the products of ``cosines`` turned round."""
         m, n, _ = slope_mnc.shape
-        learnt = codes.requires_grad
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with torch.autocast(slope_mnc.device.type, enabled=False):
             if len(codes) == 1 and m > 1:
-                tall = slope_mnc.flatten(0, 1)
-                of_codes = (tall.mT @ embeddings.flatten(0, 1))[None] if learnt else None
-                return (tall @ codes[0]).unflatten(0, (m, n)), of_codes
+                return (slope_mnc.flatten(0, 1) @ codes[0]).unflatten(0, (m, n))
+            if self.share == "projection" and m > 1:
+                return (slope_mnc.transpose(0, 1).flatten(1) @ codes.flatten(0, 1))[None]
+            return slope_mnc @ codes
+
+    def gradient_of_codes(self, slope_mnc: Tensor, embeddings: Tensor) -> Tensor:
+        """Likewise."""
+        m, _, c = slope_mnc.shape
+        with torch.autocast(slope_mnc.device.type, enabled=False):
+            if self.share == "codebook" and m > 1:
+                return (slope_mnc.flatten(0, 1).mT @ embeddings.flatten(0, 1))[None]
             if len(embeddings) == 1 and m > 1:
                 wide = slope_mnc.transpose(0, 1).flatten(1)
-                of_codes = (wide.mT @ embeddings[0]).view_as(codes) if learnt else None
-                return (wide @ codes.flatten(0, 1))[None], of_codes
-            return slope_mnc @ codes, slope_mnc.mT @ embeddings if learnt else None
+                return (wide.mT @ embeddings[0]).unflatten(0, (m, c))
+            return slope_mnc.mT @ embeddings

@@ -149,11 +149,12 @@ class Lessons:
     ):
         self.scheme = as_scheme(weighting)
         self.gamma = as_temperature(self.scheme, temperature, teacher_probs_umnc.shape[-1])
+        self.pictures = teacher_probs_umnc.shape[2]
         teachers_nmc = [t.detach().transpose(0, 1) for t in teacher_probs_umnc]
         self.teachers_of = [
             [u for u in range(len(teachers_nmc)) if not same_views or u != v] for v in range(views)
         ]
-        self.terms = sum(map(len, self.teachers_of)) * teacher_probs_umnc.shape[2]
+        self.terms = sum(map(len, self.teachers_of)) * self.pictures
         if self.terms == 0:
             raise ValueError("one view cannot learn from itself: give at least two student views")
         # Where the weights read no student, a teacher view's target serves every student view.

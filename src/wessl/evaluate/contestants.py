@@ -107,7 +107,7 @@ def untrained(like: TrainedEncoder, seed: int = 0) -> TrainedEncoder:
         torch.manual_seed(seed)
         config = from_dict(EncoderConfig, description["encoder"])
         encoder = build_encoder(config, description["channels"])
-    return TrainedEncoder(encoder.to(like.device), description)
+    return TrainedEncoder(encoder.to(like.device), description, like.usual)
 
 
 @torch.no_grad()

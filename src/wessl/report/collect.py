@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from wessl.report.columns import Columns
+from wessl.report.markup import finite
 from wessl.report.measured import STUDENT, Measured, Row
 from wessl.report.repeats import groups
 from wessl.report.story import State, Story, held_out, known, listed, part, resized
@@ -14,15 +15,16 @@ def collect(stories: Sequence[Story]) -> list[Measured]:
     """Evaluations grouped by their pictures: only such numbers may stand in one table.
 
     Those come first that knew no test pictures, of these the ones of most runs, of equals those
-    with test pictures of their own, then of the usual size, and then the first run's newest.
+    with test pictures of their own, then of the usual size, and then the first run's newest. Where
+    runs were shown pictures of another size, those whose own it is stand beside them too.
     """
-    alike: dict[str, list[tuple[int, State]]] = {}
+    alike: dict[tuple[str, float | None], list[tuple[int, State]]] = {}
     for i, story in enumerate(stories):
         for result in story.of_kind("evaluation"):
-            places = [part(result, side) for side in ("train", "test")]
-            known_by = [place.get("digest") or place.get("location") for place in places]
-            key = repr([*known_by, places[1].get("seen_at")])
-            alike.setdefault(key, []).append((i, result))
+            alike.setdefault(_seen(result), []).append((i, result))
+    for (pictures, size), found in alike.items():
+        own = [one for one in alike.get((pictures, None), []) if _own_size(stories[one[0]]) == size]
+        found += own if size is not None else []
 
     def order(found: list[tuple[int, State]]) -> tuple[bool, int, bool, bool]:
         first = found[0][1]
@@ -30,6 +32,17 @@ def collect(stories: Sequence[Story]) -> list[Measured]:
         return known(first) > 0, -many, held_out(first), resized(first)
 
     return [_measured(results, stories) for results in sorted(alike.values(), key=order)]
+
+
+def _seen(result: State) -> tuple[str, float | None]:
+    """Which pictures, and how large they were shown, where that was not an encoder's own size."""
+    places = [part(result, side) for side in ("train", "test")]
+    known_by = [place.get("digest") or place.get("location") for place in places]
+    return repr(known_by), finite(places[1].get("seen_at"))
+
+
+def _own_size(story: Story) -> float | None:
+    return finite(part(story.config, "encoder").get("image_size"))
 
 
 def _measured(results: Sequence[tuple[int, State]], stories: Sequence[Story]) -> Measured:

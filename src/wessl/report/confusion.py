@@ -7,7 +7,7 @@ from wessl.report.intervals import interval
 from wessl.report.markup import Markup, finite, join, number, percent, tag
 from wessl.report.matrices import as_array, matrix
 from wessl.report.story import State, Story, listed, part
-from wessl.report.words import place_words, too_good_words
+from wessl.report.words import place_words, size_words, too_good_words
 
 MOST_CLASSES = 60
 """More classes than this are not drawn as a matrix."""
@@ -38,7 +38,7 @@ def _by(found: State, result: State, several: bool) -> Markup | None:
     name, test = _column(found, result), part(result, "test")
     if name is None:
         return None
-    where = (" on ", tag("code", place_words(test))) if several else None
+    where = (" on ", tag("code", place_words(test))) if several else size_words(test)
     student = any(row.get("network") == "student" for row in listed(result, "rows"))
     good = f" ({too_good_words(test)})" if too_good_words(test) else None
     return tag("p", f"By {name}", " of the student" * student, where, good, ".", class_="note")

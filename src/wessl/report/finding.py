@@ -144,8 +144,9 @@ def spread(measured: Measured, first: Row, other: Row) -> str:
 
 def place(measured: Measured, sets: int) -> str:
     """The test pictures; by name where the page tells of several sets."""
-    named = sets > 1 and measured.test.get("location")
-    return "the test pictures" + (f" of {place_words(measured.test)}" if named else "")
+    if sets > 1 and measured.test.get("location"):
+        return f"the test pictures of {place_words(measured.test)}"
+    return place_words(dict(measured.test, location="the test pictures"))
 
 
 def unbeaten(measured: Measured, best: float) -> str:

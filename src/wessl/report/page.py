@@ -18,7 +18,7 @@ from wessl.report.record import differing, health, made
 from wessl.report.repeats import groups, method_names
 from wessl.report.scores import accuracy
 from wessl.report.story import Story
-from wessl.report.words import place_words, time_words, trained_words
+from wessl.report.words import place_words, size_words, time_words, trained_words
 
 TOLD = 3
 """Runs described without being asked."""
@@ -113,7 +113,7 @@ def key_figures(stories: Sequence[Story]) -> Markup | None:
     story, figures = stories[0], []
     every = collect(stories)
     for measured in every[:1]:
-        where = f" on {place_words(measured.test)}" if len(every) > 1 else ""
+        where = f" on {place_words(measured.test)}" if len(every) > 1 else size_words(measured.test)
         where += f" ({measured.too_good})" if measured.too_good else ""
         figures += [
             (

@@ -36,11 +36,14 @@ def place_words(side: State, otherwise: str = "?") -> str:
     """Where pictures lie, and how large they were shown where that was another size than usual.
 
     >>> place_words(dict(location="test")), place_words(dict(location="test", seen_at=224))
-    ('test', 'test, seen at 224 pixels')
+    ('test', 'test (seen at 224 pixels)')
     """
+    return f"{side.get('location', otherwise)}{size_words(side)}"
+
+
+def size_words(side: State) -> str:
     seen_at = finite(side.get("seen_at"))
-    size = f", seen at {seen_at:.0f} pixels" if seen_at else ""
-    return f"{side.get('location', otherwise)}{size}"
+    return f" (seen at {seen_at:.0f} pixels)" if seen_at else ""
 
 
 def too_good_words(test: State) -> str:

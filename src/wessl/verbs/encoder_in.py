@@ -31,9 +31,9 @@ def open_encoder(
     encoder = load(path, plan.find_device(device), image_size=image_size)
     for words in say_of(encoder.description, path.name):
         say(words)
-    if encoder.trained_at is not None:
+    if encoder.resized_from is not None:
         shown = encoder.description["image_size"]
-        say(f"note: pictures are shown at {shown} pixels; it was trained at {encoder.trained_at}")
+        say(f"note: pictures are shown at {shown} pixels instead of {encoder.resized_from}")
     return encoder
 
 

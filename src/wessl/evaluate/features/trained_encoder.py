@@ -1,6 +1,7 @@
 """A trained encoder as others use it: pictures in, features out."""
 
 import contextlib
+import operator
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -33,14 +34,22 @@ Picture = str | Path | Image.Image | np.ndarray[Any, Any]
 class TrainedEncoder(nn.Module):
     """A frozen encoder with the picture size and normalisation it was trained for."""
 
-    def __init__(self, encoder: nn.Module, description: dict[str, Any]):
+    def __init__(
+        self, encoder: nn.Module, description: dict[str, Any], usual: dict[str, Any] | None = None
+    ):
         super().__init__()
         self.encoder, self.description = encoder.eval().requires_grad_(False), description
+        self.usual = description if usual is None else usual
+        """Its description where it is shown pictures of its own size."""
         self.dim: int = encoder.dim  # type: ignore[assignment]
         self.patch_tokens: bool = encoder.patch_tokens  # type: ignore[assignment]
-        self.trained_at: int | None = None
-        """Side of the pictures it knows, where it is shown others."""
         self.eval()
+
+    @property
+    def resized_from(self) -> int | None:
+        """Side of its own pictures, where it is shown others."""
+        own: int = self.usual["image_size"]
+        return None if own == self.description["image_size"] else own
 
     def forward(self, images: Tensor) -> Tensor:
         return self.encoder(images)
@@ -63,24 +72,24 @@ class TrainedEncoder(nn.Module):
 
     def at_size(self, image_size: int) -> "TrainedEncoder":
         """The same weights for pictures of another side, cut from as much more as before."""
-        described = self.description
-        if image_size == described["image_size"]:
-            return self
-        if not 1 <= image_size <= LARGEST:
-            raise UserError(f"--image-size must be from 1 to {LARGEST:,}, not {image_size}")
+        described, side = self.usual, whole_number(image_size)
+        if side is None or not 1 <= side <= LARGEST:
+            raise UserError(
+                f"--image-size must be a whole number from 1 to {LARGEST:,}, not {image_size!r}"
+            )
+        if side == described["image_size"]:
+            return self if self.resized_from is None else TrainedEncoder(self.encoder, described)
         encoder = described["encoder"]
         step = encoder["patch_size"] if encoder["kind"] == "vit" else 1
-        if image_size % step:
-            near = max(step, image_size // step * step)
+        if side % step:
+            near = max(step, side // step * step)
             raise UserError(
-                f"--image-size {image_size}: must be a multiple of {step}, the side of the "
+                f"--image-size {side}: must be a multiple of {step}, the side of the "
                 f"encoder's patches, such as {near} or {near + step}"
             )
-        resize = round(image_size * described["resize"] / described["image_size"])
-        changed = described | dict(image_size=image_size, resize=resize)
-        resized = TrainedEncoder(self.encoder, changed)
-        resized.trained_at = described["image_size"]
-        return resized
+        resize = round(side * described["resize"] / described["image_size"])
+        changed = described | dict(image_size=side, resize=resize)
+        return TrainedEncoder(self.encoder, changed, described)
 
     @torch.no_grad()
     def embed(
@@ -128,6 +137,18 @@ class TrainedEncoder(nn.Module):
 def readings_of(encoder: TrainedEncoder) -> tuple[Reading, ...]:
     """What ``extract`` can read from this encoder: one without patch tokens has only ``cls``."""
     return possible_readings(encoder.encoder)
+
+
+def whole_number(value: Any) -> int | None:
+    """Python's own for NumPy's too; None for what is no whole number.
+
+    >>> whole_number(np.int64(3)), whole_number(3.0), whole_number(True), whole_number("3")
+    (3, None, None, None)
+    """
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
 
 
 def load(

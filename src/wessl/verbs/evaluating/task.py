@@ -67,9 +67,11 @@ def on_one_task(
     if not quiet:
         show(record, [one["differences"] for one in of_runs])
     for i, path in enumerate(asked.run if team.first else ()):
-        save(path, record["rows"][i], record | of_runs[i])
+        resized = contestants[i].like.resized_from is not None
+        kept = record | of_runs[i]
+        save(path, record["rows"][i], kept if resized else of_usual_size(kept, contestants))
         if Run(path).exists:
-            if contestants[i].like.trained_at is not None:  # the gallery stays of the usual size
+            if resized:  # the gallery stays of the usual size
                 write_page(Path(path), say)
                 continue
             seen = contestants[i].kept(task.test, settings.precision)
@@ -96,13 +98,27 @@ def usual(task: Task, given: list[str]) -> list[str]:
 def described(asked: Evaluate, task: Task, contestants: Sequence[Contestant]) -> Record:
     assert asked.train is not None
     tested = asked.test or asked.train
-    resized = any(one.like.trained_at is not None for one in contestants)
-    size = asked.image_size if resized else None
+    resized = [one.like for one in contestants if one.like.resized_from is not None]
+    size = resized[0].description["image_size"] if resized else None
     return dict(
         kind="evaluation",
         train=describe(asked.train, task.train, task.train_labels, task.digests[0], size),
         test=describe(tested, task.test, task.test_labels, task.digests[1], size)
         | dict(in_train=task.known),
+    )
+
+
+def of_usual_size(record: Record, contestants: Sequence[Contestant]) -> Record:
+    """What a run keeps that was shown its own size: the same as without ``--image-size``, so that
+    encoders which were shown another one are left out."""
+    others = {one.name for one in contestants if one.like.resized_from is not None}
+    sides = {
+        side: {k: v for k, v in record[side].items() if k != "seen_at"}
+        for side in ("train", "test")
+    }
+    return (record | sides) | dict(
+        rows=[row for row in record["rows"] if row["name"] not in others],
+        differences=[one for one in record["differences"] if one["name"] not in others],
     )
 
 
