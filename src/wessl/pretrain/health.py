@@ -140,8 +140,8 @@ RULES: list[Rule] = [
         "waiting",
         waiting,
         lambda row: f"{row['data_wait']:.0%} of the time goes into waiting for pictures",
-        "--decode once with a --cache on a quick disk, more --workers, --jpeg gpu, or smaller "
-        "pictures by wessl pack --short-side",
+        "--decode once with a --cache on a quick disk, more --workers, --jpeg gpu, for JPEGs "
+        "pip install simplejpeg, or smaller pictures by wessl pack --short-side",
     ),
 ]
 
