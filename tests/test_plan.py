@@ -107,3 +107,10 @@ def test_the_users_settings_stand_in_the_table_beside_those_they_belong_to(photo
 def test_the_users_settings_on_a_published_recipe_are_told_too(photos):
     rows = told(photos, {"heads.count": 4}, "dino-star-ent/vits16")
     assert rows["heads.count"] == ("4", "as asked for")
+
+
+def test_a_list_that_the_user_sets_is_one_setting(photos):
+    rows = told(photos, {"encoder.kind": "conv", "encoder.widths": (8, 16, 32)})
+    assert rows["encoder.widths"][0] == "(8,"
+    assert rows["encoder.widths"][1].endswith("as asked for")
+    assert "encoder.widths.0" not in rows

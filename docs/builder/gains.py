@@ -14,9 +14,10 @@ State = dict[str, Any]
 RESULTS = Path(__file__).parents[1] / "results"
 WHOLE, SHARED = "ent, both", "ent, projection"
 SETS = {
-    "handwritten digits, 8x8": "where-how-digits",
-    "MNIST, 28x28 (nothing tuned on it)": "where-how-mnist",
-    "Tiny ImageNet, 32 classes, 64x64": "where-how-tiny",
+    "handwritten digits, 8x8, linear heads": "where-how-digits",
+    "handwritten digits, 8x8, three-layer heads": "where-how-deep-digits",
+    "MNIST, 28x28, linear heads (nothing tuned on it)": "where-how-mnist",
+    "Tiny ImageNet, 64x64, three-layer heads": "where-how-tiny",
 }
 LABELS = ("1-shot", "13-shot")
 FEW = ("1-shot", "2-shot", "5-shot", "13-shot")
@@ -110,14 +111,22 @@ def summary() -> str:
         lines.append([words, seeds, *(own_difference(gain, 1) for gain in found)])
     large = {row["name"]: row for row in of_study("methods-imagenette")["rows"]}["DINO*-ent (16)"]
     whole = [f"{large['results'][of]['difference']['mean']:+.1f}" for of in LABELS]
-    lines.append(["Imagenette, 224x224 (from unequal starts)", "1", *whole, "", ""])
+    lines.append(["Imagenette, 224x224, three-layer heads (unequal starts)", "1", *whole, "", ""])
     shared = [pair.usual_gain(of) for of in LABELS]
-    lines.append(["Imagenette, 160x160 (± over draws of labels)", "1", "", "", *shared])
+    lines.append(
+        ["Imagenette, 160x160, three-layer heads (± over draws of labels)", "1", "", "", *shared]
+    )
     rows = {row["name"]: row for row in of_study("where-how-tiny")["rows"]}
     papers = [
         rows[name]["results"][of]["paper_difference"] for name in (WHOLE, SHARED) for of in LABELS
     ]
-    lines.append(["*the paper: ImageNet, 224x224*", "*3*", *(f"*{gain:+.1f}*" for gain in papers)])
+    lines.append(
+        [
+            "*the paper: ImageNet, 224x224, three-layer heads*",
+            "*3*",
+            *(f"*{gain:+.1f}*" for gain in papers),
+        ]
+    )
     titles = ["points over one head", "seeds"]
     titles += [f"16 whole heads, {of}" for of in LABELS]
     titles += [f"16 projections over one codebook, {of}" for of in LABELS]

@@ -116,10 +116,12 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, An
             name = f"{prefix}.{key}" if prefix else key
             found += differences(old.get(key), new.get(key), name)
         return found
-    sequences = isinstance(old, (list, tuple)) and isinstance(new, (list, tuple))
-    if sequences and len(old) == len(new):  # JSON makes lists of tuples, at any depth
-        numbered = enumerate(zip(old, new, strict=True))
-        return [d for i, (a, b) in numbered for d in differences(a, b, f"{prefix}.{i}")]
+    if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
+        if len(old) == len(new) and all(isinstance(one, dict) for one in (*old, *new)):
+            numbered = enumerate(zip(old, new, strict=True))
+            return [d for i, (a, b) in numbered for d in differences(a, b, f"{prefix}.{i}")]
+        same = list(old) == list(new)  # JSON makes lists of tuples
+        return [] if same else [(prefix, old, new)]
     return [] if old == new else [(prefix, old, new)]
 
 
