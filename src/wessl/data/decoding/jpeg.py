@@ -1,4 +1,4 @@
-"""Pillow's pixels of a JPEG in two thirds of the time, where the package simplejpeg is installed.
+"""Pillow's pixels of a JPEG in less time, where the package simplejpeg is installed.
 
 Both ask libjpeg-turbo. Pillow is given the file in pieces, keeps four bytes a pixel and packs them
 into three at last; simplejpeg decodes a whole file into the array that is wanted.
