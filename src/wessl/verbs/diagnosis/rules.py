@@ -13,6 +13,7 @@ _PURPOSE = {
     "hf": "Hugging Face's weights and datasets",
     "onnx": "ONNX",
     "parquet": "embed -o FILE.parquet",
+    "jpeg": "JPEGs decoded a fifth to a third faster",
     "url": "shards at URLs",
     "dev": "`make test`",
     "docs": "`make docs`",
