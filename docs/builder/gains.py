@@ -17,6 +17,7 @@ SETS = {
     "handwritten digits, 8x8, linear heads": "where-how-digits",
     "handwritten digits, 8x8, three-layer heads": "where-how-deep-digits",
     "MNIST, 28x28, linear heads (nothing tuned on it)": "where-how-mnist",
+    "MNIST, 28x28, three-layer heads": "where-how-deep-mnist",
     "Tiny ImageNet, 64x64, three-layer heads": "where-how-tiny",
 }
 LABELS = ("1-shot", "13-shot")
