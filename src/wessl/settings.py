@@ -129,7 +129,7 @@ RANGES: dict[str, tuple[float, float, bool]] = {  # lowest, highest, whether the
     "short_side": (1, math.inf, True),
     "channels": (1, math.inf, True),
     "encoder.patch_size": (1, math.inf, True),
-    "encoder.image_size": (1, math.inf, True),
+    "encoder.image_size": (1, 4096, True),
     "encoder.drop_path": (0, 0.99, True),
     "heads.count": (1, math.inf, True),
     "heads.depth": (1, math.inf, True),

@@ -293,6 +293,26 @@ def test_runs_of_two_sizes_are_compared_at_one(run, tmp_path):
     assert f"accuracy on the test pictures of {TEST} (seen at 24 pixels) is" in page
 
 
+def test_a_comparison_leaves_another_runs_baselines_alone(run, tmp_path):
+    settings = {"epochs": 0.1, "device": "cpu", "quiet": True, "encoder.image_size": 24}
+    larger = wessl.pretrain(TEST, tmp_path / "larger", recipe="dino-star", **settings)
+    both = dict(QUICK, baselines=True)
+
+    def kept():
+        (path,) = larger.results.glob("evaluation-*.json")
+        record = json.loads(path.read_text())
+        return {row["name"]: row["results"] for row in record["rows"]}, record["differences"]
+
+    wessl.evaluate(larger, TRAIN, TEST, ["k-NN", "1-shot"], **both)
+    before = kept()
+    assert before[0].keys() == {"larger", "raw pixels", "random encoder"}
+    wessl.evaluate([run.path, larger.path], TRAIN, TEST, ["k-NN"], **both)
+    rows, gains = kept()
+    assert rows == before[0]
+    assert [one for one in gains if one["name"] != "run"] == before[1]
+    assert any(one["name"] == "run" for one in gains)
+
+
 def test_a_size_that_cannot_be_is_refused(run, tmp_path):
     for size in (0, -8, 5000):
         with pytest.raises(

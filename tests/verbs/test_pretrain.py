@@ -337,7 +337,11 @@ def test_published_recipes_run_when_made_small(tmp_path, name):
             "--heads.batch-norm needs two views at a time",
         ),
         ("photos", {"heads.count": 0}, "--heads.count must be at least 1, got 0"),
-        ("photos", {"encoder.image_size": -3}, "--encoder.image-size must be at least 1, got -3"),
+        (
+            "photos",
+            {"encoder.image_size": -3},
+            "--encoder.image-size must be at least 1 and at most 4096, got -3",
+        ),
         ("photos", dict(lr=-1.0), "--optim.lr must be at least 0, got -1.0"),
         ("photos", dict(weighting="bogus"), "--loss.weighting 'bogus' is unknown"),
         ("photos", {"encoder.heads": 5}, "not a multiple of heads 5"),
@@ -682,3 +686,12 @@ def test_each_start_that_trains_tells_the_log_so_and_the_report_its_warnings(tmp
 def test_a_run_of_few_steps_is_warned_of(tmp_path, capsys):
     wessl.pretrain("builtin://digits/test", tmp_path / "run", **QUICK | dict(quiet=False))
     assert "too few to learn much" in capsys.readouterr().err
+
+
+def test_views_that_cannot_fit_are_refused_before_anything_is_written(tmp_path):
+    huge = {"encoder.kind": "vit", "encoder.patch_size": 4, "encoder.image_size": 4096}
+    with pytest.raises(UserError, match=r"even one picture at a time takes about .* GB"):
+        wessl.pretrain("builtin://digits/test", tmp_path / "run", device="cpu", epochs=1, **huge)
+    with pytest.raises(UserError, match=r"image.size.* 4,?096"):
+        wessl.pretrain("builtin://digits/test", tmp_path / "run", **{"encoder.image_size": 5000})
+    assert not (tmp_path / "run").exists()

@@ -35,6 +35,7 @@ Train an encoder on unlabelled pictures. The same command again resumes.
 Settings that the recipe chooses, and prints with the reason:
 
   --encoder.size         T, S, B or L; --encoder.kind conv for small pictures
+  --encoder.image-size   side of the large views; smaller is quicker
   --encoder.patch-size   pixels
   --heads.count          heads; --heads.codes, codes of each
   --loss.weighting       unif, prob, ent, ...

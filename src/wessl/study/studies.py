@@ -202,5 +202,6 @@ STUDIES = {study.name: study for study in _ALL}
 def known(what: str, name: str, all_of: Mapping[str, Any]) -> Any:
     if name in all_of:
         return all_of[name]
-    near = difflib.get_close_matches(name, all_of, 1, cutoff=0)[0]
-    raise UserError(f"{what} {name!r} is unknown; did you mean {near!r}? See `wessl study list`")
+    near = difflib.get_close_matches(name, all_of, 1, cutoff=0.5)
+    guess = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(all_of)}."
+    raise UserError(f"{what} {name!r} is unknown; {guess} See `wessl study list`")

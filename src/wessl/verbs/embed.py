@@ -161,8 +161,9 @@ def tell(told: Written) -> None:
         print(f"{len(told.skipped):,} unreadable, listed in {listed} ({some}{more})")
     if told.pairs is not None:
         listed = beside(told.path, "duplicates.csv")
+        groups = f"{told.groups:,} group" + "s" * (told.groups != 1)
         print(
-            f"{told.pairs:,} near-duplicate pairs in {told.groups:,} groups: {listed}\n"
+            f"{told.pairs:,} near-duplicate pairs in {groups}: {listed}\n"
             "(near to this encoder, which may see no difference where there is one: look at some)"
         )
 

@@ -68,8 +68,7 @@ def on_one_task(
         show(record, [one["differences"] for one in of_runs])
     for i, path in enumerate(asked.run if team.first else ()):
         resized = contestants[i].like.resized_from is not None
-        kept = record | of_runs[i]
-        save(path, record["rows"][i], kept if resized else of_usual_size(kept, contestants))
+        save(path, record["rows"][i], kept_by(contestants[i], record | of_runs[i], contestants))
         if Run(path).exists:
             if resized:  # the gallery stays of the usual size
                 write_page(Path(path), say)
@@ -108,18 +107,35 @@ def described(asked: Evaluate, task: Task, contestants: Sequence[Contestant]) ->
     )
 
 
-def of_usual_size(record: Record, contestants: Sequence[Contestant]) -> Record:
-    """What a run keeps that was shown its own size: the same as without ``--image-size``, so that
-    encoders which were shown another one are left out."""
-    others = {one.name for one in contestants if one.like.resized_from is not None}
-    sides = {
-        side: {k: v for k, v in record[side].items() if k != "seen_at"}
-        for side in ("train", "test")
+def kept_by(run: Contestant, record: Record, contestants: Sequence[Contestant]) -> Record:
+    """What a run keeps: of the baselines, which are the first run's, those that are its own too.
+
+    One that was shown its own size keeps what it would have without ``--image-size``, and so
+    nothing of encoders that were shown another one.
+    """
+    resized = run.like.resized_from is not None
+    others = {
+        one.name
+        for one in contestants
+        if not is_baseline_of(run, one) or (not resized and one.like.resized_from is not None)
     }
-    return (record | sides) | dict(
-        rows=[row for row in record["rows"] if row["name"] not in others],
-        differences=[one for one in record["differences"] if one["name"] not in others],
-    )
+    kept: Record = {
+        name: [one for one in record[name] if one["name"] not in others]
+        for name in ("rows", "differences")
+    }
+    if not resized:
+        for side in ("train", "test"):
+            kept[side] = {k: v for k, v in record[side].items() if k != "seen_at"}
+    return record | kept
+
+
+def is_baseline_of(run: Contestant, one: Contestant) -> bool:
+    """Whether it is one that a run of this encoder and size would have too; others always are."""
+    if one.role not in ("pixels", "random"):
+        return True
+    same = ["resize", "image_size", "mean", "std", "channels"]
+    same += ["encoder"] if one.role == "random" else []
+    return all(run.like.description[name] == one.like.description[name] for name in same)
 
 
 @dataclass

@@ -140,6 +140,13 @@ def warn(
     memory = available_memory(device)
     there = f"{gigabytes(memory)} free on {device}"
     console.say(f"memory: a step takes about {gigabytes(need)} (estimate); {there}")
+    singly = replace(config, optim=replace(config.optim, accumulate=config.optim.batch_size))
+    least = cost.peak_bytes(singly, device.type)
+    if least > 1.5 * memory:  # it is an estimate
+        raise UserError(
+            f"even one picture at a time takes about {gigabytes(least)}, and {there}; choose a "
+            "smaller --encoder.image-size or --encoder.size, or a larger --encoder.patch-size"
+        )
     if need > memory:
         console.say(f"warning: that may not fit; {remedy(config, memory, device.type)}")
 
