@@ -11,9 +11,8 @@ the lines in between are filled in::
     <!-- results: where-how-digits -->
     <!-- end -->
 
-``where-how-digits`` shows what is gained, with the rest folded away, ``where-how-digits short`` the
-values alone. Tables that are no study's (``OF_SEVERAL``) come from several of them or from
-``benchmarks/records/``.
+``where-how-digits`` shows what is gained, with the rest folded away. Tables that are no study's
+(``OF_SEVERAL``) come from several of them or from ``benchmarks/records/``.
 """
 
 import argparse
@@ -30,12 +29,11 @@ from docs.builder.study import block
 from numpy.typing import NDArray
 
 from wessl.study.figure import draw
-from wessl.study.text import grid, value_rows
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "speed.md")
-MARKED = re.compile(r"(<!-- results: ([\w-]+)( short)? -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 OF_SEVERAL = gains.TABLES | floors.TABLES | pair.TABLES | settings.TABLES | speed.TABLES
 """Tables that are no study's."""
 State = dict[str, Any]
@@ -77,18 +75,15 @@ def taken(asked: argparse.Namespace) -> State:
 
 def filled(text: str) -> str:
     """The page with every marked table as the raw numbers have it."""
-    return MARKED.sub(lambda found: found[1] + shown(found[2], bool(found[3])) + found[4], text)
+    return MARKED.sub(lambda found: found[1] + shown(found[2]) + found[3], text)
 
 
-def shown(name: str, short: bool) -> str:
+def shown(name: str) -> str:
     if name in OF_SEVERAL:
         return OF_SEVERAL[name]()
     table = json.loads((RESULTS / f"{name}.json").read_text())
     if table["kind"] == "demo":
         return demo.table(table)
-    if short:
-        titles = ["", *(column["name"] for column in table["columns"])]
-        return grid(titles, value_rows(table)) + "\n"
     return block(table)
 
 

@@ -1,15 +1,14 @@
 """The settings behind the published tables, as their configs have them, beside the paper's."""
 
-import json
-from pathlib import Path
 from typing import Any
+
+from docs.builder.gains import of_study
 
 from wessl.recipes import recipe
 from wessl.settings import to_dict
 from wessl.study.text import grid
 
 State = dict[str, Any]
-RESULTS = Path(__file__).parents[1] / "results"
 OF = {
     "digits": "weightings-digits",
     "MNIST": "where-how-mnist",
@@ -31,13 +30,13 @@ def table() -> str:
 
 
 def base(study: str) -> State:
-    rows = json.loads((RESULTS / f"{study}.json").read_text())["rows"]
+    rows = of_study(study)["rows"]
     config: State = next(row["config"] for row in rows if row["base"] is None)
     return config
 
 
 def ensemble_gamma(study: str) -> str:
-    rows = json.loads((RESULTS / f"{study}.json").read_text())["rows"]
+    rows = of_study(study)["rows"]
     own = next(row["settings"] for row in rows if row["settings"].get("loss.weighting") == "ent")
     loss = base(study)["loss"]
     epochs = own.get("loss.gamma_epochs", loss["gamma_epochs"])

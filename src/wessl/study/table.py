@@ -12,6 +12,7 @@ from wessl.study.columns import Column
 from wessl.study.intervals import Seeds, paired, summary
 from wessl.study.paper import Number, Row
 from wessl.study.record import read_failure
+from wessl.study.text import has_papers_numbers
 
 State = dict[str, Any]
 Values = dict[str, dict[str, dict[int, float]]]
@@ -69,9 +70,7 @@ def notes(planned: Planned, rows: Sequence[State]) -> list[str]:
 def applying(study: Study, rows: Sequence[State]) -> list[str]:
     """Words of the notes that say something about these rows."""
     names = {part for row in rows for part in (row["name"], *row["name"].split(", "))}
-    has_paper = bool(study.best_of) or any(
-        result["paper"] is not None for row in rows for result in row["results"].values()
-    )
+    has_paper = has_papers_numbers(dict(rows=rows, best=study.best_of))
     return [
         note.words
         for note in study.notes

@@ -142,7 +142,7 @@ def warn(
     console.say(f"memory: a step takes about {gigabytes(need)} (estimate); {there}")
     singly = replace(config, optim=replace(config.optim, accumulate=config.optim.batch_size))
     least = cost.peak_bytes(singly, device.type)
-    if least > 1.5 * memory:  # it is an estimate
+    if processes == 1 and least > 1.5 * memory:  # an estimate, which knows of no shards
         raise UserError(
             f"even one picture at a time takes about {gigabytes(least)}, and {there}; choose a "
             "smaller --encoder.image-size or --encoder.size, or a larger --encoder.patch-size"
