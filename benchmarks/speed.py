@@ -2,6 +2,8 @@
 
     python benchmarks/speed.py [--only WORD ...] [--rounds 10] [--at-once 4] [--json FILE]
 
+`--only` takes rows whose names have a WORD in them, or the one of just that name.
+
 On a GPU, 2x224 + 10x96 in bf16, random pictures on the device. Each row has a process of its own,
 as a training has; `--at-once` of them build and compile at a time. When all of a size and batch are
 ready they take turns: a step that does not count, four that do, then its memory is given back (not
@@ -77,6 +79,10 @@ class Row:
     def config(self) -> Config:
         base = recipe(self.recipe) if self.recipe else Config(heads=HeadsConfig(16, codes=1024))
         return override(base, {"precision": "bf16"} | GROUPS[self.group] | self.settings)
+
+    def answers_to(self, word: str, names: set[str]) -> bool:
+        name = f"{self.group}, {self.name}"
+        return word == name if word in names else word in name
 
     def build(self, device: torch.device) -> dict[str, Work]:
         """The step, and the step with its views."""
@@ -252,7 +258,8 @@ def main() -> None:
     if asked.row is not None:
         serve(ROWS[asked.row], device)
         return
-    rows = [r for r in ROWS if any(word in f"{r.group}, {r.name}" for word in asked.only)]
+    names = {f"{r.group}, {r.name}" for r in ROWS}
+    rows = [r for r in ROWS if any(r.answers_to(word, names) for word in asked.only)]
     packages = [name for name in ("timm", "lightly") if installed(name)]
     rows = [r for r in rows if all(name in packages for name in NEEDED.get(r.way, []))]
     rate = matrix_rate(device, torch.bfloat16)
