@@ -65,7 +65,7 @@ def level(axis: Any, row: State, column: State) -> None:
     if printed is not None:  # at the edge: it has no place along the axis
         edge = axis.get_yaxis_transform()
         style: Any = dict(markersize=6, markerfacecolor="none", markeredgecolor=COLOURS[1])
-        axis.plot(0.985, printed, "D", transform=edge, **style)
+        axis.plot(0.985, printed, "D", transform=edge, clip_on=False, **style)
 
 
 def along(axis: Any, table: State) -> None:
