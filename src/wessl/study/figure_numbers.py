@@ -80,7 +80,8 @@ def along(axis: Any, table: State) -> None:
     if not countless(table):
         axis.set_xticks(places, apart(places, table["axis"]["log"]))
     else:
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        wide = places[-1] > 100 * places[0]  # labels in between would lie upon each other
+        axis.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
