@@ -80,9 +80,12 @@ class Row:
         base = recipe(self.recipe) if self.recipe else Config(heads=HeadsConfig(16, codes=1024))
         return override(base, {"precision": "bf16"} | GROUPS[self.group] | self.settings)
 
-    def answers_to(self, word: str, names: set[str]) -> bool:
-        name = f"{self.group}, {self.name}"
-        return word == name if word in names else word in name
+    @property
+    def label(self) -> str:
+        return f"{self.group}, {self.name}"
+
+    def answers_to(self, word: str, labels: set[str]) -> bool:
+        return word == self.label if word in labels else word in self.label
 
     def build(self, device: torch.device) -> dict[str, Work]:
         """The step, and the step with its views."""
@@ -197,13 +200,13 @@ class Process:
         )
         self.facts = self.hear()
         self.rounds: list[dict[str, float]] = []
-        print(f"{row.group}, {row.name}: ready after {self.facts['ready']:.0f} s", flush=True)
+        print(f"{row.label}: ready after {self.facts['ready']:.0f} s", flush=True)
 
     def hear(self) -> dict[str, float]:
         assert self.child.stdout is not None
         line = self.child.stdout.readline()
         if not line:
-            raise Ended(f"{self.row.group}, {self.row.name}: ended with {self.child.wait()}")
+            raise Ended(f"{self.row.label}: ended with {self.child.wait()}")
         return json.loads(line)
 
     def take_turn(self) -> None:
@@ -258,8 +261,8 @@ def main() -> None:
     if asked.row is not None:
         serve(ROWS[asked.row], device)
         return
-    names = {f"{r.group}, {r.name}" for r in ROWS}
-    rows = [r for r in ROWS if any(r.answers_to(word, names) for word in asked.only)]
+    labels = {row.label for row in ROWS}
+    rows = [row for row in ROWS if any(row.answers_to(word, labels) for word in asked.only)]
     packages = [name for name in ("timm", "lightly") if installed(name)]
     rows = [r for r in rows if all(name in packages for name in NEEDED.get(r.way, []))]
     rate = matrix_rate(device, torch.bfloat16)
@@ -291,7 +294,7 @@ def measured(
     again = [p or start(row) for p, row in zip(built, rows, strict=True)]
     processes = [p for p in again if p is not None]
     for row in (row for p, row in zip(again, rows, strict=True) if p is None):
-        print(f"left out: {row.group}, {row.name}", flush=True)
+        print(f"left out: {row.label}", flush=True)
     if not processes:
         return
     for done in range(1, asked.rounds + 1):

@@ -1,16 +1,17 @@
-"""Tables from the records of runs of Imagenette at 160 pixels: two long ones, and short trials."""
+"""Tables from the records of runs of Imagenette at 160 pixels: long ones, and short trials."""
 
 import json
-import math
-import statistics
 from pathlib import Path
 from typing import Any
 
-from wessl.study.text import grid
+from wessl.study.intervals import paired, summary
+from wessl.study.text import grid, own_difference, plus_minus
 
 State = dict[str, Any]
 RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
-USUAL = "the middle 224 of 256 pixels"
+ONE, MANY = "one head", "16 projections over one codebook, `ent`"
+SHOWN = ("the middle 160 of 183 pixels", "the middle 224 of 256 pixels")
+PROTOCOLS = ("k-NN", "1-shot", "2-shot", "5-shot", "13-shot", "linear-fast")
 TRIALS = {
     "b128": "128, one head",
     "b128 ent16 shared": "128, 16 projections over one codebook, `ent`",
@@ -22,40 +23,36 @@ TRIALS = {
 }
 
 
+def table() -> str:
+    """One head, sixteen, and the gain paired by seed, by what of a picture is shown."""
+    lines = []
+    for seen in SHOWN:
+        lines.append([f"**{seen}**", *[""] * len(PROTOCOLS)])
+        for name in (ONE, MANY):
+            found = (summary(by_seed(name, seen, protocol)) for protocol in PROTOCOLS)
+            lines.append([name, *(plus_minus(number, 1) for number in found)])
+        lines.append(["gain", *(gain(protocol, seen) for protocol in PROTOCOLS)])
+    return grid(["", *PROTOCOLS], lines) + "\n"
+
+
+def gain(protocol: str, seen: str = SHOWN[-1]) -> str:
+    """Of sixteen over one, in points, with its interval over seeds."""
+    both = (by_seed(name, seen, protocol) for name in (MANY, ONE))
+    return own_difference(paired(*both), 1)
+
+
+def by_seed(name: str, seen: str, protocol: str) -> dict[int, float]:
+    """Accuracies in per cent."""
+    return {
+        run["seed"]: 100 * run["results"][seen][protocol]["accuracy"]
+        for run in runs()
+        if run["name"] == name
+    }
+
+
 def runs() -> list[State]:
-    """One head, and sixteen projections over one codebook."""
     found: list[State] = json.loads((RECORDS / "runs-imagenette160.json").read_text())["runs"]
     return found
-
-
-def usual_gain(protocol: str) -> str:
-    one, many = (run["results"][USUAL][protocol] for run in runs())
-    return gain(one, many)
-
-
-def table() -> str:
-    """One head, sixteen, and the gain, by what is tested."""
-    one, many = runs()
-    protocols = list(next(iter(one["results"].values())))
-    lines = []
-    for seen, results in one["results"].items():
-        lines.append([f"**{seen}**", *[""] * len(protocols)])
-        for run in (one, many):
-            found = run["results"][seen]
-            values = [f"{100 * found[name]['accuracy']:.1f}" for name in protocols]
-            lines.append([run["name"], *values])
-        others = many["results"][seen]
-        lines.append(["gain", *(gain(results[name], others[name]) for name in protocols)])
-    return grid(["", *protocols], lines) + "\n"
-
-
-def gain(one: State, many: State) -> str:
-    """In points; of several draws of labels with the standard error over them, which are paired."""
-    points = f"{100 * (many['accuracy'] - one['accuracy']):+.1f}"
-    if "per_draw" not in one:
-        return points
-    apart = [100 * (b - a) for a, b in zip(one["per_draw"], many["per_draw"], strict=True)]
-    return f"{points} ± {statistics.stdev(apart) / math.sqrt(len(apart)):.1f}"
 
 
 def trials() -> str:
