@@ -377,6 +377,19 @@ def test_what_a_user_asks_for_arrives_before_a_short_run_ends(side, weighting):
     assert checks.longer_than_the_run(config) is None
 
 
+@pytest.mark.parametrize("side", [20, 48, 64, 97, 160, 224, 500])
+def test_views_that_leave_pixels_out_are_told_and_automatic_ones_leave_none(side):
+    config, _ = auto.small("auto", facts(2_000, side, 3))
+    assert checks.unseen_pixels(config) is None
+    odd = override(config, {"encoder.kind": "vit", "encoder.patch_size": 16})
+    crops = tuple(replace(crop, size=100) for crop in odd.views.crops)
+    odd = replace(odd, views=replace(odd.views, crops=crops))
+    said = checks.unseen_pixels(odd)
+    assert "100 pixels, of which 96 are seen" in said
+    assert "multiples of 16" in said
+    assert checks.unseen_pixels(override(odd, {"encoder.kind": "conv"})) is None
+
+
 @given(st.integers(2, 300), st.integers(2**20, 2**34))
 def test_a_batch_the_user_asked_for_is_cut_into_parts_that_divide_it(batch, memory):
     def change(config):

@@ -100,7 +100,8 @@ RULES: list[Rule] = [
         "one-code",
         one_code,
         lambda row: f"collapse: only {min(row['codes_used'])} of {row['codes']} codes are in use",
-        "--loss.target sinkhorn, a larger --loss.me-max, fewer --heads.codes, a lower --optim.lr",
+        "--loss.target sinkhorn if it is another, a larger --loss.me-max, fewer --heads.codes, a "
+        "lower --optim.lr",
     ),
     (
         "uniform",
@@ -108,15 +109,15 @@ RULES: list[Rule] = [
         lambda row: (
             f"no learning: predictions are uniform, loss at ln c = {math.log(row['codes']):.2f}"
         ),
-        "a lower --loss.teacher-temperature, fewer codes, milder crops, a longer warm-up, or with "
-        "few pictures another --seed",
+        "more --epochs if the run is short, a lower --loss.teacher-temperature, fewer "
+        "--heads.codes, milder crops, a longer warm-up, or with few pictures another --seed",
     ),
     (
         "one-head",
         one_head,
         _ruler,
         "a larger --loss.gamma, --loss.me-max-heads weighted, fewer --heads.codes, or "
-        "--loss.target sinkhorn",
+        "--loss.target sinkhorn if it is another",
     ),
     (
         "dead-heads",
@@ -144,6 +145,10 @@ RULES: list[Rule] = [
         "pip install simplejpeg, or smaller pictures by wessl pack --short-side",
     ),
 ]
+
+NO_NEWS = {"one-head": "dead-heads", "uniform": "one-code"}
+"""What follows from a finding: others have little weight; the largest of equal numbers is often
+the same."""
 
 
 def breaks(rule: Callable[[Row, float], bool]) -> Callable[[tuple[Row, float]], bool]:
@@ -175,6 +180,5 @@ def examine(history: list[Row], patience: int = PATIENCE) -> list[Finding]:
         bad = [row for row, _ in takewhile(breaks(rule), latest_first)]
         if len(bad) >= (1 if kind == "nonfinite" else patience):
             findings.append(Finding(kind, bad[-1]["step"], words(bad[0]), remedy))
-    if "one-head" in (finding.kind for finding in findings):  # that others have little is no news
-        return [finding for finding in findings if finding.kind != "dead-heads"]
-    return findings
+    no_news = {NO_NEWS.get(finding.kind) for finding in findings}
+    return [finding for finding in findings if finding.kind not in no_news]

@@ -131,7 +131,8 @@ def warn(
             f"so not all codes can be used at once; consider --heads.codes {targets}"
         )
     in_vain = gamma_in_vain(config, named)
-    for said in (longer_than_the_run(config), in_vain, gamma_only_falls(config), unheld(config)):
+    schedules = longer_than_the_run(config), in_vain, gamma_only_falls(config), unheld(config)
+    for said in (unseen_pixels(config), *schedules):
         if said is not None:
             console.say(said)
     if config.optim.accumulate > 1 and config.loss.me_max > 0:
@@ -149,6 +150,21 @@ def warn(
         )
     if need > memory:
         console.say(f"warning: that may not fit; {remedy(config, memory, device.type)}")
+
+
+def unseen_pixels(config: Config) -> str | None:
+    """Patches are cut from the top left; what does not fill one is left out."""
+    patch = config.encoder.patch_size
+    sizes = {crop.size for crop in config.views.crops if crop.size % patch}
+    if config.encoder.kind != "vit" or not sizes:
+        return None
+    views = ", ".join(
+        f"{size} pixels, of which {size - size % patch} are seen" for size in sorted(sizes)
+    )
+    return (
+        f"warning: views of {views}, are no whole number of patches of {patch}; choose multiples "
+        f"of {patch} for --encoder.image-size and --views.crops, or another --encoder.patch-size"
+    )
 
 
 def longer_than_the_run(config: Config) -> str | None:
