@@ -37,8 +37,8 @@ def table() -> str:
 
 def gain(protocol: str, seen: str = SHOWN[-1]) -> str:
     """Of sixteen over one, in points, with its interval over seeds."""
-    both = (by_seed(name, seen, protocol) for name in (MANY, ONE))
-    return own_difference(paired(*both), 1)
+    base = by_seed(ONE, seen, protocol)
+    return own_difference(paired(by_seed(MANY, seen, protocol), base), 1)
 
 
 def by_seed(name: str, seen: str, protocol: str) -> dict[int, float]:

@@ -75,10 +75,9 @@ def test_a_finding_is_over_with_the_first_good_row(kind):
     assert kinds(rows(*[BAD[kind]] * 5, {})) == []
 
 
-def test_what_another_finding_explains_is_not_told():
-    """The largest of equal predictions is often the same code, which is no collapse."""
-    assert kinds(rows(*[BAD["one-code"] | BAD["uniform"]] * 3)) == ["uniform"]
-    assert kinds(rows(*[BAD["one-code"]] * 3)) == ["one-code"]
+def test_a_collapse_behind_sinkhorn_is_told_beside_its_uniform_targets():
+    """Sinkhorn spreads even a constant encoder's predictions over all codes."""
+    assert kinds(rows(*[BAD["one-code"] | BAD["uniform"]] * 3)) == ["one-code", "uniform"]
 
 
 def test_a_short_run_has_more_rows_and_is_given_as_many_steps():

@@ -222,7 +222,7 @@ def _share(config: Config, facts: DataFacts) -> Choice:
     """For few pictures: tried on digits, and on photographs at 64 and at 160 pixels."""
     if config.heads.count > 1 and config.loss.weighting in ("ent", "unif"):
         large = facts.short_side >= LARGE_SIDE
-        gain = "13-shot +0.8 on Imagenette, not resolved" if large else "1-shot +0.8 at 64 px"
+        gain = "13-shot +0.8 at 160 px, not resolved" if large else "1-shot +0.8 at 64 px"
         gain = "1-shot +2 on digits" if facts.grey_drawings else gain
         why = f"one codebook for all heads: {gain}; dino-star-ent has one each"
         return Choice("heads.share", "codebook", why)

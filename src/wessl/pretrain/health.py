@@ -146,10 +146,6 @@ RULES: list[Rule] = [
     ),
 ]
 
-NO_NEWS = {"one-head": "dead-heads", "uniform": "one-code"}
-"""What follows from a finding: others have little weight; the largest of equal numbers is often
-the same."""
-
 
 def breaks(rule: Callable[[Row, float], bool]) -> Callable[[tuple[Row, float]], bool]:
     return lambda row_and_best: rule(*row_and_best)
@@ -180,5 +176,6 @@ def examine(history: list[Row], patience: int = PATIENCE) -> list[Finding]:
         bad = [row for row, _ in takewhile(breaks(rule), latest_first)]
         if len(bad) >= (1 if kind == "nonfinite" else patience):
             findings.append(Finding(kind, bad[-1]["step"], words(bad[0]), remedy))
-    no_news = {NO_NEWS.get(finding.kind) for finding in findings}
-    return [finding for finding in findings if finding.kind not in no_news]
+    if "one-head" in (finding.kind for finding in findings):  # that others have little is no news
+        return [finding for finding in findings if finding.kind != "dead-heads"]
+    return findings

@@ -163,7 +163,7 @@ def unseen_pixels(config: Config) -> str | None:
     )
     return (
         f"warning: views of {views}, are no whole number of patches of {patch}; choose multiples "
-        f"of {patch} for --encoder.image-size and --views.crops, or another --encoder.patch-size"
+        f"of {patch} for --encoder.image-size or --views.crops.0.size, .1.size ..."
     )
 
 
