@@ -19,11 +19,11 @@ held-out pictures (``docs/LOG.md``), one seed each where no number is told:
   epochs, 0.8, whole heads 0.2 (three seeds). Digits and Tiny ImageNet were judged by their test
   pictures. On Imagenette (160 pixels, ViT-S/16, 200 epochs, three seeds) -0.1 in 1-shot and 0.8 in
   13-shot, both not resolved; after 70 epochs, on a fifth held out, 1.1 in 1-shot and -0.6 in k-NN
-  in batches of 128, whole heads -0.5 in 1-shot. With 50,000 pictures and more whole heads stay, as in the
-  paper.
-- Views of 224 pixels: at 160, half the operations, one head has half a point of k-NN and one in 1-shot
-  less on Imagenette (200 epochs; three seeds, at 224 one: not resolved). ``encoder.image_size`` chooses
-  others, and the rest follows.
+  in batches of 128, whole heads -0.5 in 1-shot. With 50,000 pictures and more whole heads stay, as
+  in the paper.
+- Views of 224 pixels: at 160, half the operations, one head has half a point of k-NN and one in
+  1-shot less on Imagenette (200 epochs; three seeds, at 224 one: not resolved).
+  ``encoder.image_size`` chooses others, and the rest follows.
 - A batch of 128: k-NN 74.9 % there, 72.8 with 64 at the same rate, 71.5 with 256 at twice it.
 - Drawings (digits): linear heads, a milder teacher, no crops.
 """
