@@ -169,6 +169,25 @@ def test_a_file_that_cannot_be_compared_is_refused_before_anything_is_measured(t
         assert "--compare" in str(refused.value)
 
 
+def test_what_cannot_be_compared_or_written_is_refused_before_anything_is_measured(
+    measured, tmp_path
+):
+    _, found = measured
+    before = tmp_path / "before.json"
+    before.write_text(json.dumps(found))
+    said: list[str] = []
+    with pytest.raises(UserError, match="was measured with --quick, and this is without it"):
+        wessl.bench(device="cpu", compare=before, say=said.append)
+    with pytest.raises(UserError, match=r"--json .* is a folder; name a file in it"):
+        wessl.bench(device="cpu", json=tmp_path, quick=True, say=said.append)
+    with pytest.raises(
+        UserError, match=r"--json .* cannot be written .*before.json.; name another"
+    ):
+        wessl.bench(device="cpu", json=before / "x.json", quick=True, say=said.append)
+    assert said == []
+    assert [path.name for path in tmp_path.iterdir()] == ["before.json"]
+
+
 @pytest.mark.parametrize("m", HEADS)
 @pytest.mark.parametrize("subject", [drawings(quick=True), photographs(quick=True)])
 def test_both_ways_take_the_same_steps(subject: Subject, m):

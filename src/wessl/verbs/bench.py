@@ -12,7 +12,7 @@ from wessl.bench.table import compared_lines, measured_lines
 from wessl.bench.turns import Measured
 from wessl.commands.bench import Bench
 from wessl.devices import has_bf16
-from wessl.errors import Failure
+from wessl.errors import Failure, UserError
 from wessl.files import write_json
 from wessl.plan import find_device
 
@@ -34,6 +34,14 @@ def bench(
     """
     console = Console(markup=False, emoji=False)  # paths may hold [brackets]
     old = None if compare is None else record.read(Path(compare))  # before minutes are spent
+    if old is not None and old["settings"]["quick"] != quick:
+        then, now = ("without", "with") if quick else ("with", "without")
+        raise UserError(
+            f"--compare {compare} was measured {then} --quick, and this is {now} it: they have no "
+            "number in common; measure both alike"
+        )
+    if json is not None:
+        refuse_unwritable(Path(json))
     where = find_device(device)
     say = say or (lambda words: console.print(f"measuring {words} ..."))
     console.print("Medians of rounds in turns; ratios to the straightforward way")
@@ -71,6 +79,19 @@ def bench(
 def unfinished(path: Path) -> Path:
     """Beside it, so that a measurement of before stays until there is a whole new one."""
     return path.with_name(f"{path.name}.part")
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Before minutes are spent."""
+    if path.is_dir():
+        raise UserError(f"--json {path} is a folder; name a file in it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished(path).touch()
+        unfinished(path).unlink()
+    except OSError as error:
+        why = f"{error.strerror}: {error.filename}"
+        raise UserError(f"--json {path} cannot be written ({why}); name another place") from error
 
 
 def write(path: Path, found: dict[str, Any]) -> None:
