@@ -9,7 +9,7 @@ from tiny import RECIPES, VIT, advance, build_trainer, tiny_config
 
 from wessl.data.views.config import drawing_views
 from wessl.errors import UserError
-from wessl.pretrain.health import examine, rhythm
+from wessl.pretrain.health import RULES, examine, rhythm
 from wessl.pretrain.loop import train
 from wessl.run import Run
 
@@ -101,6 +101,10 @@ def test_the_shortest_runs_are_given_half_of_their_steps(steps):
 
 def kinds_of(history, patience):
     return [finding.kind for finding in examine(history, patience)]
+
+
+def test_no_remedy_names_epochs_since_a_budget_may_have_set_the_length():
+    assert [kind for kind, *_, remedy in RULES if "--epochs" in remedy] == []
 
 
 def test_several_findings_are_told_together():

@@ -109,7 +109,7 @@ RULES: list[Rule] = [
         lambda row: (
             f"no learning: predictions are uniform, loss at ln c = {math.log(row['codes']):.2f}"
         ),
-        "more --epochs if the run is short, a lower --loss.teacher-temperature, fewer "
+        "a longer run if this one is short, a lower --loss.teacher-temperature, fewer "
         "--heads.codes, milder crops, a longer warm-up, or with few pictures another --seed",
     ),
     (
