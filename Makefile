@@ -9,11 +9,12 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet
 
-.PHONY: help install core demo test docs api results format lint types imports pytest clean
+.PHONY: help install core demo test kernels docs api results format lint types imports pytest clean
 
 help:
 	@echo "make demo     install the core and watch it learn from built-in pictures"
 	@echo "make test     install everything and run every check"
+	@echo "make kernels  the GPU's kernels against float64, interpreted on a CPU (Linux; 300 MB of Triton)"
 	@echo "make install  the package with its development tools, in $(VENV)"
 	@echo "make docs     build the documentation's site, in site/"
 	@echo "make format   rewrite the code in the house format"
@@ -61,6 +62,15 @@ imports: install
 # the time of all, so that more than six processes would only take memory.
 pytest: install
 	$(BIN)/python -m pytest -n auto --maxprocesses 6 --dist loadfile --ignore=tests/test_imports.py
+
+# Triton lies apart: its 1 GB is of no use to a CPU but for this.
+KERNEL_TESTS := tests/encoder/test_kernels.py tests/encoder/test_packed.py tests/data/test_view_kernels.py
+kernels: install $(VENV)/triton/triton/__init__.py
+	PYTHONPATH=$(VENV)/triton TRITON_INTERPRET=1 \
+	  $(BIN)/python -m pytest -n auto --maxprocesses 6 $(KERNEL_TESTS)
+
+$(VENV)/triton/triton/__init__.py: | $(BIN)/python
+	@$(PIP_INSTALL) --no-deps --target $(VENV)/triton triton==3.9.0
 
 # Strict: a link that leads nowhere fails, and nothing is written then.
 docs: $(VENV)/.docs

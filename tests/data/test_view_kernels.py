@@ -1,5 +1,9 @@
-"""Views by Triton kernels on a GPU against the plain ones, which are tested against PIL."""
+"""Views by Triton kernels on a GPU against the plain ones, which are tested against PIL.
 
+With Triton installed, ``TRITON_INTERPRET=1`` runs the kernels themselves on a CPU too.
+"""
+
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -11,7 +15,11 @@ from wessl.data.views import kernels, resample
 from wessl.data.views.config import Crop, Photometric, Views, dino_views, drawing_views, msn_views
 from wessl.data.views.make import make_views
 
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+INTERPRETED = kernels.plan.AVAILABLE and os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+
+by_triton = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="needs a GPU")
+on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 
 WILD = Photometric(1.0, 1.5, 1.5, 1.5, 0.5, grey=0.3, blur=0.7, blur_sigma=(0.3, 4.0), solarise=0.5)
 
@@ -22,8 +30,9 @@ class Batch:
     heights: Tensor
     widths: Tensor
 
-    def cuda(self) -> "Batch":
-        return Batch(self.pixels.cuda(), self.heights.cuda(), self.widths.cuda())
+    def there(self) -> "Batch":
+        """Where the kernels run."""
+        return Batch(*(x.to(DEVICE) for x in vars(self).values()))
 
 
 def pictures(count: int, height: int, width: int, channels: int) -> Batch:
@@ -44,11 +53,26 @@ def made(batch: Batch, indices: Tensor, views: Views, dtype: torch.dtype) -> lis
     return make_views(batch, indices, views, 1, 9, mean, std, dtype)
 
 
+@pytest.fixture
+def by_kernels(monkeypatch):
+    """``made`` by the kernels: interpreted, they take tensors of a CPU, and know no streams."""
+
+    def make(batch: Batch, indices: Tensor, views: Views, dtype: torch.dtype) -> list[Tensor]:
+        with monkeypatch.context() as patch:
+            if INTERPRETED:
+                patch.setattr(kernels, "usable", lambda pixels, crop: crop.inside)
+                patch.setattr(kernels, "_compiled", set(views.crops))
+            assert all(kernels.usable(batch.pixels, crop) for crop in views.crops)
+            return made(batch, indices, views, dtype)
+
+    return make
+
+
 def test_on_a_cpu_the_plain_code_makes_the_views():
     assert not kernels.usable(torch.zeros(2, 8, 8, 3, dtype=torch.uint8), dino_views().crops[0])
 
 
-@on_gpu
+@by_triton
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
     "views",
@@ -60,12 +84,11 @@ def test_on_a_cpu_the_plain_code_makes_the_views():
     ],
     ids=["dino", "msn", "wild", "plain"],
 )
-def test_a_gpus_views_are_the_plain_ones(views, channels):
-    batch = pictures(20, 80, 101, channels)
-    there, indices = batch.cuda(), torch.arange(20) + 5
-    assert all(kernels.usable(there.pixels, crop) for crop in views.crops)
+def test_a_gpus_views_are_the_plain_ones(views, channels, by_kernels):
+    count = 3 if INTERPRETED else 20
+    batch, indices = pictures(count, 80, 101, channels), torch.arange(count) + 5
     plain = made(batch, indices, views, torch.float32)
-    fast = made(there, indices.cuda(), views, torch.float32)
+    fast = by_kernels(batch.there(), indices.to(DEVICE), views, torch.float32)
     for x, y in zip(plain, fast, strict=True):
         difference = (x - y.cpu()).abs()
         assert difference.mean() < 1e-5
@@ -73,28 +96,29 @@ def test_a_gpus_views_are_the_plain_ones(views, channels):
         assert (difference > 1e-3).float().mean() < 1e-3
 
 
-@on_gpu
-def test_a_gpus_view_depends_on_its_picture_alone():
-    batch, views = pictures(9, 60, 70, 3).cuda(), dino_views(32, 16, 3)
-    indices = torch.arange(9, device="cuda") * 1000
-    together = made(batch, indices, views, torch.bfloat16)
+@by_triton
+def test_a_gpus_view_depends_on_its_picture_alone(by_kernels):
+    dtype = torch.float16 if INTERPRETED else torch.bfloat16  # bf16 is wrong in the interpreter
+    batch, views = pictures(5, 60, 70, 3).there(), dino_views(32, 16, 3)
+    indices = torch.arange(5, device=DEVICE) * 1000
+    together = by_kernels(batch, indices, views, dtype)
     alone = Batch(batch.pixels[4:5], batch.heights[4:5], batch.widths[4:5])
-    single = made(alone, indices[4:5], views, torch.bfloat16)
+    single = by_kernels(alone, indices[4:5], views, dtype)
     for x, y in zip(together, single, strict=True):
-        assert x.dtype == torch.bfloat16
-        assert torch.equal(x.unflatten(0, (-1, 9))[:, 4], y)
+        assert x.dtype == dtype
+        assert torch.equal(x.unflatten(0, (-1, 5))[:, 4], y)
 
 
-@on_gpu
+@by_triton
 def test_a_gpu_plans_the_same_windows():
-    random = torch.Generator().manual_seed(1)
-    heights, widths = torch.randint(2, 700, (2, 5000), generator=random)
-    indices = torch.randint(0, 10**7, (5000,), generator=random)
+    random, count = torch.Generator().manual_seed(1), 500 if INTERPRETED else 5000
+    heights, widths = torch.randint(2, 700, (2, count), generator=random)
+    indices = torch.randint(0, 10**7, (count,), generator=random)
     crop = Crop(40, 2, (0.05, 1.0), aspect=(0.4, 2.5))
     keys = key(3, 4, "window"), key(3, 4, "colour")
-    there = (x.cuda() for x in (heights, widths, indices))
+    there = (x.to(DEVICE) for x in (heights, widths, indices))
     windows, table = kernels.plan.plan(*there, keys, crop, 3)
-    draws = uniform(3, 4, indices, "window", 2 * resample.DRAWS).view(10000, -1).double()
+    draws = uniform(3, 4, indices, "window", 2 * resample.DRAWS).view(2 * count, -1).double()
     ends = [x[:, None].expand(-1, 2).flatten() for x in (heights, widths)]
     axes = resample.window_axes(draws, ends[0], ends[1], crop)
     expected = torch.stack([part for axis in axes for part in axis], dim=1)

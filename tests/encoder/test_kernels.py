@@ -81,7 +81,8 @@ def test_without_half_precision_on_a_gpu_the_plain_expressions_run():
 @pytest.mark.parametrize(
     ("b", "n", "heads", "width"),
     [(3, 1, 2, 64), (5, 37, 6, 64), (3, 64, 2, 16), (2, 65, 3, 64), (2, 157, 6, 64),
-     (2, 197, 6, 64), (2, 257, 2, 32), (1, 300, 1, 64), (2, 50, 2, 128), (2, 400, 2, 64)],
+     (2, 197, 6, 64), (2, 257, 2, 32), (1, 300, 1, 64), (2, 50, 2, 128), (2, 400, 2, 64),
+     (1, 512, 1, 64)],
 )  # fmt: skip
 def test_attention_and_its_gradients_equal_float64(b, n, heads, width):
     dim = heads * width
