@@ -1,5 +1,4 @@
 import json
-import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -214,26 +213,6 @@ def test_an_unknown_verb_is_a_users_mistake():
     )
     assert done.returncode == 2
     assert "unknown verb 'pretrian'; did you mean pretrain?" in done.stderr
-
-
-FAULTS = """
-import resource
-import numpy as np
-from wessl.cli import keep_memory
-keep_memory()
-faults = []
-for _ in range(3):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    np.full(25_000_000, 1.0)  # 200 MB
-    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-print(faults[0], faults[-1])
-"""
-
-
-@pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="GNU's C library alone is asked")
-def test_memory_of_large_tensors_is_not_asked_of_the_system_again():
-    first, later = map(int, python(FAULTS).stdout.split())
-    assert later < first / 10
 
 
 def test_a_reader_that_has_read_enough_is_no_fault():

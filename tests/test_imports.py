@@ -17,6 +17,7 @@ CONFIG = {"errors", "config", "settings"}
 ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may import)
     "_version": (set(), set()),
     "errors": (set(), set()),
+    "allocator": (set(), set()),  # what becomes of freed memory, for verbs and their processes
     "devices": (set(), {"torch"}),  # what a GPU or CPU can do, for all that choose
     "files": (set(), {"torch", "safetensors"}),  # whole files or none, for all that write
     "ensemble": (set(), {"torch"}),

@@ -4,7 +4,6 @@ What is asked is read and checked before what a verb needs is imported: mistakes
 """
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -15,6 +14,7 @@ from types import FrameType
 from typing import NoReturn
 
 from wessl._version import __version__
+from wessl.allocator import keep_memory
 from wessl.errors import Interrupted, UserError, did_you_mean
 
 
@@ -81,19 +81,6 @@ def printing_is_heard() -> bool:
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
     return not any(event & select.POLLERR for _, event in output.poll(0))
-
-
-def keep_memory() -> None:
-    """What a large tensor leaves is there for the next, where the C library is GNU's.
-
-    Else it goes back to the system, which zeroes it page by page before it gives it again: a fifth
-    of the time that features take on a CPU.
-    """
-    no_mappings, trim_threshold = -4, -1
-    with contextlib.suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(no_mappings, 0)
-        mallopt(trim_threshold, 2**31 - 1)
 
 
 @contextlib.contextmanager

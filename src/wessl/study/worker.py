@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import Any
 
-from wessl.cli import keep_memory
+from wessl.allocator import keep_memory
 
 Jobs = queue.Queue[dict[str, Any] | None]
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from wessl import plan
+from wessl.allocator import memory_kept
 from wessl.commands.budget import seconds
 from wessl.commands.pretrain import Asked
 from wessl.commands.reading import grouped
@@ -134,7 +135,11 @@ def pretrain_with(
         mean, std = header["normalisation"]["mean"], header["normalisation"]["std"]
         describe = describe_encoder(config, mean, std)
         init, state = team.share(None if start is None else (start.init, start.state))
-        with checks.enough_memory(config, where), suitable_threads(config, where, team.world):
+        with (
+            checks.enough_memory(config, where),
+            suitable_threads(config, where, team.world),
+            memory_kept(where.type == "cpu"),
+        ):
             trainer = build_trainer(config, options, pictures, where, (mean, std), init, team)
             labelled = team.in_turn(lambda: open_probe(probed, pictures, config, options, console))
             probe = make_probe(labelled, describe, team)
