@@ -50,7 +50,7 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
     "report": ({"errors", "run"}, {"numpy", "matplotlib"}),
     "bench": (  # measures the rooms below it; what it finds goes to the verb
         CONFIG | {"_version", "encoder", "ensemble", "data", "evaluate", "pretrain"},
-        {"torch", "numpy", "PIL", "sklearn", "rich"},
+        {"torch", "numpy", "PIL", "sklearn", "threadpoolctl", "rich"},
     ),
     "commands": (  # what may be asked of a verb; test_cli.py sees that none of it imports torch
         CONFIG | {"recipes", "data", "evaluate", "export", "study", "track", "__init__"},

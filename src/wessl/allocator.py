@@ -41,8 +41,10 @@ def memory_kept(on: bool = True) -> Iterator[None]:
 
 
 def _set(limits: dict[int, int]) -> Any:
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if not hasattr(library, "mallopt"):
+    if sys.platform != "linux":
+        return None
+    library: Any = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):  # another C library than GNU's
         return None
     for which, limit in limits.items():
         library.mallopt(which, limit)

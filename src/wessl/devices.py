@@ -14,6 +14,14 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def make_current(device: "torch.device") -> None:
+    """Triton's kernels run on the current GPU alone."""
+    import torch
+
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
+
+
 def has_bf16(device: "torch.device") -> bool:
     """Whether it multiplies bf16 itself: what a CPU only imitates is slower than fp32."""
     import torch  # here, so that `wessl doctor` counts cores where torch is broken

@@ -8,6 +8,8 @@ import os
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from wessl.encoder import kernels
@@ -22,6 +24,9 @@ HALF = torch.float16 if INTERPRETED else torch.bfloat16  # bf16 is wrong in the 
 
 on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 by_triton = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="needs a GPU")
+
+
+WIDTHS = st.sampled_from([16, 32, 64, 128])
 
 
 def distance(ours: Tensor, exact: Tensor) -> float:
@@ -85,6 +90,17 @@ def test_without_half_precision_on_a_gpu_the_plain_expressions_run():
      (1, 512, 1, 64)],
 )  # fmt: skip
 def test_attention_and_its_gradients_equal_float64(b, n, heads, width):
+    compare_attention(b, n, heads, width)
+
+
+@by_triton
+@settings(max_examples=8, deadline=None)
+@given(b=st.integers(1, 4), n=st.integers(1, 140), heads=st.integers(1, 3), width=WIDTHS)
+def test_attention_of_any_shape_equals_float64(b, n, heads, width):
+    compare_attention(b, n, heads, width)
+
+
+def compare_attention(b, n, heads, width):
     dim = heads * width
     qkv = torch.randn(b, n, 3 * dim, device=DEVICE).to(HALF).requires_grad_()
     bias = torch.zeros(3 * dim, device=DEVICE, requires_grad=True)
@@ -134,6 +150,17 @@ def test_attention_does_not_depend_on_how_it_is_cut(outer, inner):
 @by_triton
 @pytest.mark.parametrize("shape", [(1, 128), (3, 37, 1536), (1000, 100), (7, 3072)])
 def test_gelu_and_its_gradients_equal_float64(shape):
+    compare_gelu(shape)
+
+
+@by_triton
+@settings(max_examples=8, deadline=None)
+@given(st.tuples(st.integers(1, 300), st.integers(1, 700)))
+def test_gelu_of_any_shape_equals_float64(shape):
+    compare_gelu(shape)
+
+
+def compare_gelu(shape):
     x = (3 * torch.randn(shape, device=DEVICE)).to(HALF).requires_grad_()
     bias = torch.zeros(shape[-1], device=DEVICE, requires_grad=True)
     grad = torch.randn(shape, device=DEVICE).to(HALF)
@@ -158,6 +185,17 @@ def add_and_norm(x, branch, scale, weight, shift):
     ("b", "n", "dim"), [(1, 1, 64), (5, 37, 384), (2, 197, 192), (3, 50, 768), (2, 7, 100)]
 )
 def test_add_and_norm_and_their_gradients_equal_float64(b, n, dim, scaled):
+    compare_add_and_norm(b, n, dim, scaled)
+
+
+@by_triton
+@settings(max_examples=8, deadline=None)
+@given(b=st.integers(1, 5), n=st.integers(1, 90), dim=st.integers(2, 400), scaled=st.booleans())
+def test_add_and_norm_of_any_shape_equal_float64(b, n, dim, scaled):
+    compare_add_and_norm(b, n, dim, scaled)
+
+
+def compare_add_and_norm(b, n, dim, scaled):
     def random(*shape):
         return torch.randn(shape, device=DEVICE)
 
@@ -179,6 +217,15 @@ def test_add_and_norm_and_their_gradients_equal_float64(b, n, dim, scaled):
     for found, wanted in zip(inputs, exact, strict=True):
         assert distance(found.grad, wanted.grad) < 4e-3
     assert distance(bias.grad, exact[1].grad.sum((0, 1))) < 4e-3
+
+
+@by_triton
+def test_what_a_branch_is_scaled_by_may_lie_apart_in_memory():
+    x, branch = (torch.randn(4, 9, 64, device=DEVICE).to(HALF) for _ in range(2))
+    weight, shift = torch.ones(64, device=DEVICE), torch.zeros(64, device=DEVICE)
+    scale = torch.rand(4, 2, device=DEVICE)[:, 0]
+    found, _ = norm.apply(x, branch, scale, shift, weight, shift, 1e-6)
+    assert distance(found, x.double() + scale.double()[:, None, None] * branch.double()) < 4e-3
 
 
 @by_triton

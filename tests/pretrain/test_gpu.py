@@ -76,6 +76,7 @@ def test_the_host_never_waits_in_a_compiled_step(monkeypatch, method, graphs):
 def test_fifty_compiled_steps_in_half_precision_follow_plain_ones_in_full(monkeypatch, method):
     # At 1e-3 even fp32 parts from itself by up to 2 %, if weights begin a thousandth off.
     config = small(**METHODS[method], **{"optim.lr": 1e-4})
+    assert kernels.in_half(torch.empty(0, device=GPU, dtype=torch.bfloat16))
     fast = trained(config, "on", steps=50)
     monkeypatch.setattr(kernels, "in_half", lambda x: False)
     monkeypatch.setattr(kernels, "stream", lambda x: x)

@@ -1,8 +1,8 @@
 """The training step written straightforwardly, to be measured against: no trick, the same result.
 
-An encoder pass for every view, a Python loop over heads with their own modules, a loss for every
-pair of views, PyTorch's own AdamW and clipping, a loop for the moving average. It does DINO*'s
-family alone: Sinkhorn targets, ``ent`` weights, plain heads.
+An encoder pass for every resolution, a Python loop over heads with their own modules, a loss for
+every pair of views, PyTorch's own AdamW and clipping, a loop for the moving average. It does
+DINO*'s family alone: Sinkhorn targets, ``ent`` weights, plain heads.
 """
 
 import copy
@@ -48,19 +48,19 @@ class Head(nn.Module):
 
 
 class Network(nn.Module):
-    """One view ``(n, ch, h, w)`` to the cosines ``(n, m, c)`` of all heads."""
+    """Views of one size ``(n, ch, h, w)`` to the cosines ``(n, m, c)`` of all heads."""
 
     def __init__(self, encoder: nn.Module, heads: EnsembleHeads):
         super().__init__()
         self.encoder = copy.deepcopy(encoder)
         self.heads = nn.ModuleList(Head(heads, i) for i in range(heads.num_heads))
 
-    def forward(self, view: Tensor, drop: Tensor | None = None) -> Tensor:
+    def forward(self, views: Tensor, drop: Tensor | None = None) -> Tensor:
         if isinstance(self.encoder, ViT):
-            x = cls_token(self.encoder, view, drop)
+            x = cls_token(self.encoder, views, drop)
         else:
             assert isinstance(self.encoder, ConvNet)
-            x = of_conv(self.encoder, view)
+            x = of_conv(self.encoder, views)
         return torch.stack([head(x) for head in self.heads], 1)
 
 
@@ -105,28 +105,21 @@ class Baseline:
 
     def loss(self, views: Views, now: Now) -> Tensor:
         """Mean over all pairs of a teacher's view and another of the student's."""
-        seen = [view for tensor in views.teacher for view in tensor.split(views.n)]
         with torch.no_grad():
-            cosines = [self.teacher(view) for view in seen]
+            cosines = [c for seen in views.teacher for c in self.teacher(seen).split(views.n)]
             targets = sinkhorn(cosines, now.teacher_temperature)
-        student = [self.student(*view) for view in student_views(views)]
+        drops = views.drop or [None] * len(views.student)
+        student = [
+            s_nmc
+            for seen, drop in zip(views.student, drops, strict=True)
+            for s_nmc in self.student(seen, drop).split(views.n)
+        ]
         losses = [
             pair_loss(s_nmc, targets[u], self.config.loss, now.gamma)
             for u, (v, s_nmc) in itertools.product(range(len(targets)), enumerate(student))
             if u != v
         ]
         return torch.stack(losses).mean()
-
-
-def student_views(views: Views) -> list[tuple[Tensor, Tensor | None]]:
-    """Each view alone, with its draws for drop-path."""
-    found: list[tuple[Tensor, Tensor | None]] = []
-    for k, tensor in enumerate(views.student):
-        drop = None if views.drop is None else views.drop[k]
-        parts = tensor.split(views.n)
-        drops = [None] * len(parts) if drop is None else drop.split(views.n)
-        found += zip(parts, drops, strict=True)
-    return found
 
 
 def sinkhorn(cosines_unmc: list[Tensor], temperature: float) -> list[Tensor]:

@@ -30,10 +30,14 @@ class Change:
     ratio: float
     scatter: float = 1.0
     """The slowest round of then over the median of then."""
+    beside: float | None = None
+    """For a time, its ratio to the straightforward way's, now over then: load falls on both."""
 
     @property
     def worse(self) -> bool:
-        return self.ratio > max(SLOWER, self.scatter)
+        more = self.ratio > max(SLOWER, self.scatter)
+        ours = self.way.startswith("wessl")
+        return ours and more and (self.beside is None or self.beside > SLOWER)
 
 
 def describe(rows: list[Measured], device: torch.device, quick: bool) -> dict[str, Any]:
@@ -94,18 +98,27 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
     def by_key(record: dict[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]:
         return {(row["section"], row["subject"], row["way"]): row for row in record["rows"]}
 
-    before, changes = by_key(old), []
-    for key, row in by_key(new).items():
+    before, after, changes = by_key(old), by_key(new), []
+    last = {key[:2]: key for key in after}  # of each subject the straightforward way, if any
+    for key, row in after.items():
         if key not in before:
             continue
-        was = before[key]
-        of_item = [r["seconds"] / r["items"] for r in (row, was)]
+        was, plain = before[key], last[key[:2]]
+        ratio = seconds_of(row) / seconds_of(was)
         scatter = max(was.get("rounds", ()), default=was["seconds"]) / was["seconds"]
-        changes.append(Change(*key, "time", of_item[0] / of_item[1], scatter))
+        beside = None
+        if plain in before and plain != key:
+            beside = ratio * seconds_of(before[plain]) / seconds_of(after[plain])
+        changes.append(Change(*key, "time", ratio, scatter, beside))
         then, now = (r["facts"].get("bytes") for r in (was, row))
         if then and now:
             changes.append(Change(*key, "memory", now / then))
     return changes
+
+
+def seconds_of(row: dict[str, Any]) -> float:
+    """Of an item."""
+    return float(row["seconds"] / row["items"])
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

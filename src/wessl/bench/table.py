@@ -38,24 +38,33 @@ def cells(row: Measured, last: Measured) -> list[str]:
     if "of_products" in facts:
         more.append(f"rate {facts['of_products']:.0%}")
     if "excess" in facts:
-        more.append(f"{facts['excess']:.0e} above the least loss")
+        more.append(f"excess {facts['excess']:.0e}")
     return [
         f"{1e3 * row.seconds:,.1f} ms",
-        f"{row.items / row.seconds:,.0f} {ITEMS[row.section]}",
+        f"{rate(row.items / row.seconds)} {ITEMS[row.section]}",
         "" if row is last else f"{last.seconds * row.items / (row.seconds * last.items):.2f}x",
         "  " + ", ".join(more),
     ]
 
 
+def rate(items: float) -> str:
+    return f"{items:,.0f}" if items >= 100 else f"{items:.3g}"
+
+
 def compared_lines(changes: list[Change]) -> Iterator[RenderableType]:
-    """The same subjects, each number as now over then: below 1 is better."""
+    """The same subjects, each number as now over then: below 1 is better.
+
+    Behind a time, the same of its ratio to the straightforward way, which had the same machine.
+    """
     for (section, subject), group in groupby(changes, lambda c: (c.section, c.subject)):
         yield Text(f"{section}: {subject}", style="bold")
         grid = Table.grid(padding=(0, 1))
-        for width in (18, 10, 8, 10):
+        for width in (18, 10, 8, 13, 10):
             grid.add_column(min_width=width, no_wrap=True)
         for change in group:
             mark = "" if not change.worse else "slower" if change.what == "time" else "more"
             style = "bold red" if mark else None
-            grid.add_row(f"  {change.way}", change.what, f"{change.ratio:.2f}", mark, style=style)
+            beside = "" if change.beside is None else f"beside {change.beside:.2f}"
+            told = (f"  {change.way}", change.what, f"{change.ratio:.2f}", beside, mark)
+            grid.add_row(*told, style=style)
         yield grid

@@ -18,13 +18,12 @@ STD = 0.25
 
 
 def measure_views(subject: Subject, device: torch.device, seconds: float) -> list[Measured]:
-    """A row ``kernels`` where there are any, and a row ``plain``."""
+    """A row ``wessl``, and where that takes kernels a row ``plain``."""
     config = subject.config
     batch = pictures(*batch_shape(config), device)
-    works: dict[str, Work] = {}
+    works: dict[str, Work] = {"wessl": lambda: views_of(batch, config.views)}
     if uses_kernels(batch, config.views):
-        works["kernels"] = lambda: views_of(batch, config.views)
-    works["plain"] = lambda: plain_views_of(batch, config.views)
+        works["plain"] = lambda: plain_views_of(batch, config.views)
     name = f"{subject.name}, batch {len(batch)}, from {batch.pixels.shape[1]} px"
     return [
         Measured("views", name, way, times, len(batch))

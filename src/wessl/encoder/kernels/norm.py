@@ -54,8 +54,9 @@ def apply(
     ``x`` and ``branch`` are ``(b, n, dim)`` or ``(T, dim)``, ``scale`` one number in fp32 for each
     ``x[i]`` (None: 1). ``bias`` was added to ``branch`` already; here it gets its gradient.
     """
+    factors = None if scale is None else scale.contiguous()
     y, normed, _, _ = _add_norm(
-        x.contiguous(), branch.contiguous(), scale, bias, weight, shift, eps
+        x.contiguous(), branch.contiguous(), factors, bias, weight, shift, eps
     )
     return y, normed
 

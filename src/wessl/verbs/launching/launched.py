@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from wessl import plan
 from wessl.config import Options
+from wessl.devices import make_current
 from wessl.errors import Failure, Interrupted, Lost, UserError
 from wessl.pretrain.parallel import Elsewhere, Team, join
 from wessl.pretrain.place import Place, find_place
@@ -40,8 +41,7 @@ def joined(options: Options) -> Iterator[tuple[Team, torch.device]]:
     place = find_place()
     device = plan.find_device(options.device)
     if place is None:
-        if device.type == "cuda" and device.index is not None:
-            torch.cuda.set_device(device)  # where Triton's kernels run
+        make_current(device)
         with join(None, device, options.timeout) as team:
             yield team, device
         return
