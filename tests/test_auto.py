@@ -73,7 +73,8 @@ def test_automatic_configs_are_sane(name, given_facts):
         assert sizes[-1] < sizes[0]
     else:
         assert loss.mask == 0
-        assert config.views.count == 2
+        assert min(sizes) >= 16
+        assert (config.views.count == 2) == given_facts.grey_drawings
 
 
 @given(st.sampled_from(STARRED), SETTINGS, st.sampled_from([None, math.inf]))
@@ -321,11 +322,48 @@ def test_a_small_gpu_takes_the_batch_in_parts():
     assert any(c.setting == "optim.accumulate" and c.warning for c in choices)
 
 
-def test_photographs_on_a_cpu_get_a_tiny_transformer():
-    config, _ = auto.small("auto", facts(2000, 375, 3))
-    assert (config.encoder.size, config.encoder.depth, config.precision) == ("T", 6, "fp32")
-    assert (config.optim.batch_size, config.heads.codes) == (64, 128)
+@pytest.mark.parametrize(
+    ("side", "view", "local", "short"),
+    [(500, 64, 32, 96), (80, 64, 32, 80), (64, 64, 32, 64), (40, 40, 20, 40), (10, 24, 16, 10)],
+)
+def test_photographs_on_a_cpu_get_small_views_and_a_small_network(side, view, local, short):
+    config, _ = auto.small("auto", facts(2000, side, 3))
+    assert (config.encoder.kind, config.encoder.drop_path) == ("conv", 0.0)
+    assert [(c.size, c.count) for c in config.views.crops] == [(view, 1), (view, 1), (local, 6)]
+    assert (config.short_side, config.precision, config.heads.depth) == (short, "fp32", 1)
+    assert (config.optim.batch_size, config.heads.codes, config.optim.lr) == (64, 128, 1e-3)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"encoder.kind": "vit"}, {"encoder.size": "S"}, {"encoder.size": "T"}, {"encoder.depth": 2},
+     {"encoder.patch_size": 8}, {"encoder.start": "random"}, {"encoder.dim": 64}],
+    ids=str,
+)  # fmt: skip
+def test_whoever_asks_for_a_transformer_on_a_cpu_gets_a_tiny_one(own):
+    change = partial(override, changes=own)
+    config, choices = auto.small("auto", facts(2000, 375, 3), change=change)
+    chosen = {choice.setting: choice.value for choice in choices}
+    assert change(config).encoder.kind == "vit"
+    assert (chosen["encoder.size"], chosen["encoder.depth"]) == ("T", 6)
+    assert (chosen["encoder.patch_size"], chosen["views"]) == (8, "2 x 64 + 6 x 32")
     assert math.isclose(config.optim.lr, 5e-4)
+
+
+def test_large_patches_on_a_cpu_keep_the_views_they_are_made_for():
+    change = partial(override, changes={"encoder.patch_size": 16})
+    config, _ = auto.small("auto", facts(2000, 375, 3), change=change)
+    assert [crop.size for crop in config.views.crops] == [224, 224, 96]
+
+
+def test_what_only_a_convolutional_encoder_has_keeps_it():
+    change = partial(override, changes={"encoder.kind": "conv", "encoder.depth": 2})
+    assert auto.small("auto", facts(2000, 375, 3), change=change)[0].encoder.kind == "conv"
+
+
+def test_masks_want_a_transformer_on_a_cpu_too():
+    config, _ = auto.small("msn-star-ent", facts(2000, 375, 3))
+    assert (config.encoder.kind, config.loss.mask) == ("vit", 0.2)
 
 
 @pytest.mark.parametrize(("side", "channels"), [(64, 3), (8, 1)])
@@ -410,10 +448,11 @@ def test_what_depends_on_a_setting_follows_the_users_own():
     assert config.optim.lr == pytest.approx(0.002 * math.sqrt(16 / 1024), rel=0.01)
     (batch,) = [c for c in choices if c.setting == "optim.batch_size"]
     assert (batch.value, batch.reason) == (16, "as asked for")
-    assert config.encoder.depth == usual.encoder.depth  # the user's own come on top, later
+    assert config.encoder.depth == 6  # the user's own come on top, later
 
-    longer, _ = auto.small("auto", pictures, 600, change=few)
-    assert longer.optim.epochs > auto.small("auto", pictures, 600)[0].optim.epochs
+    whole = partial(override, changes={"encoder.kind": "vit", "optim.batch_size": 16})
+    longer, shorter = (auto.small("auto", pictures, 600, change=c)[0] for c in (few, whole))
+    assert longer.optim.epochs > shorter.optim.epochs
 
 
 def test_half_precision_on_a_cpu_that_has_it_is_reckoned_faster():

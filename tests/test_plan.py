@@ -86,7 +86,7 @@ def told(photos, changes, recipe="auto"):
 
 
 def test_the_table_tells_how_many_heads_there_are_and_how_wide(photos):
-    rows = told(photos, {})
+    rows = told(photos, {"encoder.kind": "vit"})
     assert rows["heads.count"] == ("16", "the ensemble; the paper's")
     assert rows["heads.hidden_dim"] == ("1024", "the paper's")
     assert rows["encoder.size"] == ("T", "what a CPU trains in fair time")

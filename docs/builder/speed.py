@@ -1,6 +1,7 @@
-"""Two tables from the record of ``benchmarks/speed.py``: all steps, and what more heads cost."""
+"""Tables from the record of ``benchmarks/speed.py``: steps, today's, and what more heads cost."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ COUNTS = {"one head": 1, "4 heads": 4, "16 heads": 16}
 PAPERS_GROUP = "ViT-B/16"
 BEFORE = "before"
 """In the name of a run whose loss was another."""
+TRIALS = ("parts of 64 MB", "view by view")
+"""In the names of rows that tried ways which have made room for a better one."""
 
 
 def runs() -> list[State]:
@@ -22,12 +25,13 @@ def runs() -> list[State]:
     return [run for run in found if "code" not in run]
 
 
-def steps() -> str:
-    """Every row once, as the first run that has it measured it."""
+def steps(today: bool = False) -> str:
+    """Every row once, as the first run that has it measured it; today's loss is a table apart."""
     found: dict[str, dict[str, State]] = {}
-    for run in runs():
+    for run in (run for run in runs() if run.get("today", False) == today):
         for row in run["rows"]:
-            found.setdefault(row["group"], {}).setdefault(row["name"], row)
+            if not row["name"].endswith(TRIALS):
+                found.setdefault(row["group"], {}).setdefault(row["name"], row)
     lines = []
     for group, rows in found.items():
         lines.append([f"**{group}**", *[""] * 6])
@@ -74,4 +78,4 @@ def cost(group: str, m: int, one: State, more: State) -> list[str]:
     return [f"{group}, m = {m}", *both, *told]
 
 
-TABLES = {"speed": steps, "overhead": overhead}
+TABLES = {"speed": steps, "speed-today": partial(steps, today=True), "overhead": overhead}

@@ -262,6 +262,25 @@ def test_a_run_no_better_than_pixels_is_told_so(tmp_path):
     assert "against 70.0 % for raw pixels: not better than raw pixels." in text
 
 
+def test_a_run_that_may_be_no_better_than_pixels_is_told_so(tmp_path):
+    found = runs.evaluation([0.6, 0.6], pixels=0.5)
+    gain = {"1-shot": dict(difference=-0.1, interval=[-0.25, 0.05])}
+    found["differences"] = [dict(name="raw pixels", role="pixels", weights=None, results=gain)]
+    text = report(runs.make_run(tmp_path / "run", results={"evaluation": found})).text
+    assert "against 50.0 % for raw pixels: not surely better than raw pixels." in text
+    gain["1-shot"]["interval"] = [-0.15, -0.05]
+    text = report(runs.make_run(tmp_path / "sure", results={"evaluation": found})).text
+    assert "against 50.0 % for raw pixels. " in text
+
+
+def test_what_a_run_that_went_wrong_is_worth_is_told_beside_it(tmp_path):
+    results = {"evaluation": runs.evaluation([0.6, 0.6], pixels=0.7)}
+    log = ["health: collapse: one code takes all"]
+    text = report(runs.make_run(tmp_path / "run", log=log, results=results)).text
+    assert "Something is wrong: collapse" in text
+    assert "not better than raw pixels." in text
+
+
 def test_the_pictures_of_many_runs_stay_in_their_own_pages(tmp_path):
     paths = [
         runs.make_run(tmp_path / f"run{i}", results=runs.everything(), lr=10.0**-i)

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from sklearn.datasets import load_digits
 import wessl
 from wessl.cli import main
 from wessl.errors import Failure, UserError
+from wessl.verbs.evaluating.verdict import verdict
 
 TRAIN, TEST = "builtin://digits/train", "builtin://digits/test"
 SMALL = {"heads.count": 2, "codes": 16, "hidden_dim": 32, "quiet": True}
@@ -293,8 +296,13 @@ def test_runs_of_two_sizes_are_compared_at_one(run, tmp_path):
     assert f"accuracy on the test pictures of {TEST} (seen at 24 pixels) is" in page
 
 
-def test_a_comparison_leaves_another_runs_baselines_alone(run, tmp_path):
+TRANSFORMER = {"kind": "vit", "dim": 24, "depth": 4, "heads": 2, "patch_size": 8}
+
+
+@pytest.mark.parametrize("encoder", [{}, TRANSFORMER], ids=["conv", "vit"])
+def test_a_comparison_leaves_another_runs_baselines_alone(run, tmp_path, encoder):
     settings = {"epochs": 0.1, "device": "cpu", "quiet": True, "encoder.image_size": 24}
+    settings |= {f"encoder.{name}": value for name, value in encoder.items()}
     larger = wessl.pretrain(TEST, tmp_path / "larger", recipe="dino-star", **settings)
     both = dict(QUICK, baselines=True)
 
@@ -303,10 +311,11 @@ def test_a_comparison_leaves_another_runs_baselines_alone(run, tmp_path):
         record = json.loads(path.read_text())
         return {row["name"]: row["results"] for row in record["rows"]}, record["differences"]
 
-    wessl.evaluate(larger, TRAIN, TEST, ["k-NN", "1-shot"], **both)
+    # A transformer's linear classifiers may read four blocks, those of the run beside it one.
+    wessl.evaluate(larger, TRAIN, TEST, ["k-NN", "1-shot", "linear-fast"], **both)
     before = kept()
     assert before[0].keys() == {"larger", "raw pixels", "random encoder"}
-    wessl.evaluate([run.path, larger.path], TRAIN, TEST, ["k-NN"], **both)
+    wessl.evaluate([run.path, larger.path], TRAIN, TEST, ["k-NN", "linear-fast"], **both)
     rows, gains = kept()
     assert rows == before[0]
     assert [one for one in gains if one["name"] != "run"] == before[1]
@@ -418,6 +427,29 @@ def test_a_later_test_on_training_pictures_does_not_take_the_first_place_of_the_
     assert f"on the test pictures of {folders / 'test'} is" in finding
     assert "too good" not in finding
     assert "too good: all test pictures are among the labelled ones" in text
+
+
+def test_a_run_behind_a_baseline_everywhere_is_told_so_and_not_that_it_is_unsure():
+    def row(name, role, *accuracies):
+        results = {
+            column: dict(accuracy=a, interval=[a - 0.1, a + 0.1])
+            for column, a in zip(("1-shot", "k-NN"), accuracies, strict=True)
+        }
+        return dict(name=name, role=role, results=results)
+
+    rows = [row("run", "run", 0.4, 0.5), row("raw pixels", "pixels", 0.45, 0.5)]
+    gain = {column: dict(interval=[-0.1, 0.2]) for column in ("1-shot", "k-NN")}
+    gains = [[dict(name="raw pixels", results=gain)]]
+    said = list(verdict(rows, gains, ["1-shot", "k-NN"], classes=10))
+    assert said[0] == "run is behind raw pixels or level with it by every protocol."
+    assert said[1].startswith("Nothing here shows")
+
+
+def test_results_are_kept_whoever_stops_reading_them(run):
+    line = f"{sys.executable} -m wessl evaluate {run.path} --train {TRAIN} --test {TEST}"
+    options = "--protocols k-NN --no-baselines --device cpu 2>/dev/null | true"
+    subprocess.run(f"{line} {options}", shell=True, check=True)
+    assert results_of(run)["columns"] == ["k-NN"]
 
 
 def test_guessing_is_called_guessing_even_if_some_number_is_higher_by_chance(run, tmp_path, capsys):

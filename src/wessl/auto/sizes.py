@@ -21,6 +21,8 @@ FEW = 50_000
 """Pictures, below which training gets some help, and fewer views."""
 LARGE_SIDE = 160
 """Pixels of the shorter side, from which on views are those of the paper."""
+CPU_SIDE = 64
+"""Pixels of large views on a CPU, at most."""
 AS_ASKED = "as asked for"
 NOT_SET = 0
 """A size that nobody set, where it is asked whether the user did."""
@@ -59,7 +61,13 @@ def small(
     asked = _asked_for("optim.batch_size", base, change)
     batch = _batch(facts) if asked is None else Choice("optim.batch_size", asked, AS_ASKED)
     size = _asked_for("encoder.image_size", base, change)
-    views, chosen = (_drawings if facts.grey_drawings else _photographs)(base, facts, batch, size)
+    if facts.grey_drawings:
+        views, chosen = _drawings(base, facts, batch, size)
+    elif facts.device == "cpu" and base.loss.mask == 0 and not _wants_transformer(base, change):
+        views, chosen = _photographs_by_conv(base, facts, batch, size)
+    else:
+        patch = _asked_for("encoder.patch_size", base, change)
+        views, chosen = _photographs(base, facts, batch, size, patch)
     if name == "auto" and facts.pictures < FEW:
         chosen.append(_share(change(base), facts))
     why = "the paper's best method; --recipe chooses another" if name == "auto" else AS_ASKED
@@ -126,21 +134,60 @@ def _drawings(
     return drawing_views(size), choices
 
 
-def _photographs(
+def _photographs_by_conv(
     base: Config, facts: DataFacts, batch: Choice, asked: int | None
 ) -> tuple[Views, list[Choice]]:
+    """On a CPU: see ``docs/LOG.md`` for what else was tried in the same time."""
+    _, view, local = _crops(min(facts.short_side, CPU_SIDE))
+    if asked is not None:
+        view, local = asked, min(asked, max(16, round(LOCAL * asked / 8) * 8))
+    views, told = _photographic_views(facts, view, local)
+    why = "small views of a small network, so that a CPU gets through them often enough"
+    choices = [
+        Choice("encoder.kind", "conv", f"{why}; --encoder.kind vit for a transformer"),
+        Choice("encoder.widths", (24, 48, 96), "a third of a million weights, and quick"),
+        Choice("encoder.drop_path", 0.0, "the convolutional encoder has none"),
+        *told,
+        Choice("short_side", min(facts.short_side, view * 3 // 2), "enough for windows of a part"),
+        batch,
+        _count(base),
+        _codes(base, batch.value, 128),
+        Choice("heads.depth", 1, "linear heads leave more to the encoder"),
+        Choice("heads.embed_dim", 64, "in proportion to an encoder 96 wide"),
+        Choice("optim.lr", 1e-3, "as for drawings"),
+    ]
+    return views, choices
+
+
+def _photographic_views(
+    facts: DataFacts, view: int, local: int
+) -> tuple[Views, tuple[Choice, Choice]]:
+    count = 6 if facts.pictures < FEW else 10
+    most = round(2.0 * view / 224, 2)
+    blurred = (
+        f"pictures are about {facts.width} x {facts.height}, blurred by up to {most:g} pixels: as "
+        "much of them as in the paper"
+    )
+    return dino_views(view, local, count, blur_sigma=(0.1, max(0.1, most))), (
+        Choice("encoder.image_size", view, "the size of the large views"),
+        Choice("views", f"2 x {view} + {count} x {local}", f"2 large, {count} small; {blurred}"),
+    )
+
+
+def _photographs(
+    base: Config, facts: DataFacts, batch: Choice, asked: int | None, patches: int | None
+) -> tuple[Views, list[Choice]]:
     side, cuda = facts.short_side, facts.device == "cuda"
+    if not cuda and asked is None and (patches or 8) <= 8:
+        side = min(side, CPU_SIDE)
     patch, view, local = _crops(side)
     if asked is not None:
         view, local = asked, min(asked, max(4 * patch, round(LOCAL * asked / patch) * patch))
-    count = 6 if facts.pictures < FEW else 10
+    views, told = _photographic_views(facts, view, local)
     if cuda:
         lr, why = 0.001 * batch.value / 512, "the paper's rule: 0.001 x batch / 512"
     else:
         lr, why = 0.002 * math.sqrt(batch.value / 1024), "0.002 x the root of batch / 1024"
-    typical = f"pictures are about {facts.width} x {facts.height}"
-    most = round(2.0 * view / 224, 2)
-    blurred = f"{typical}, blurred by up to {most:g} pixels: as much of them as in the paper"
     choices = [
         Choice("encoder.size", "S" if cuda else "T", f"what {_device(facts)} trains in fair time"),
         Choice(
@@ -148,10 +195,9 @@ def _photographs(
             None if cuda else 6,
             "all 12 blocks" if cuda else "6 of 12 blocks: half the time",
         ),
-        Choice("encoder.patch_size", patch, typical),
+        Choice("encoder.patch_size", patch, f"suits views of {view}"),
         Choice("encoder.start", *_start(facts)),
-        Choice("encoder.image_size", view, "the size of the large views"),
-        Choice("views", f"2 x {view} + {count} x {local}", f"2 large, {count} small; {blurred}"),
+        *told,
         Choice("short_side", _short_side(side, view), "as much as the views can use"),
         batch,
         _count(base),
@@ -163,7 +209,7 @@ def _photographs(
             why if lr >= 1e-4 else "a small batch; less would crawl",
         ),
     ]
-    return dino_views(view, local, count, blur_sigma=(0.1, max(0.1, most))), choices
+    return views, choices
 
 
 def _start(facts: DataFacts) -> tuple[str, str]:
@@ -193,6 +239,21 @@ def _asked_for(setting: str, base: Config, change: Change) -> int | None:
     group, name = setting.split(".")
     value: int = getattr(getattr(change(override(base, {setting: NOT_SET})), group), name)
     return value if value > NOT_SET else None  # what cannot be is refused later
+
+
+def _wants_transformer(base: Config, change: Change) -> bool:
+    """Whether the user says so, or sets what only a transformer has."""
+
+    def changed(setting: str, value: object) -> object:
+        return getattr(change(override(base, {setting: value})).encoder, setting.split(".")[1])
+
+    if changed("encoder.kind", "conv") == "vit":
+        return True
+    others = {"encoder.size": ("T", "S"), "encoder.depth": (1, 2), "encoder.dim": (8, 16)}
+    others |= {"encoder.patch_size": (1, 2), "encoder.start": ("random", "mimetic")}
+    return changed("encoder.kind", "vit") == "vit" and any(
+        changed(setting, one) == changed(setting, other) for setting, (one, other) in others.items()
+    )
 
 
 def _wanted_batch(facts: DataFacts) -> int:

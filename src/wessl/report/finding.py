@@ -8,7 +8,7 @@ from wessl.report.markup import finite, percent, signed
 from wessl.report.measured import Measured, Row, paired_error
 from wessl.report.probed import by_chance, knn_points, knn_words, of_pictures
 from wessl.report.seeds import Method, gain, methods
-from wessl.report.story import Story, part
+from wessl.report.story import Story, numbers, part
 from wessl.report.words import count, place_words
 
 
@@ -20,7 +20,8 @@ def finding_words(stories: Sequence[Story]) -> str:
     if story.troubles:
         more = len(story.troubles) - 1
         rest = f" {count(more, 'other finding')} below." if more else ""
-        return f"Something is wrong: {story.troubles[-1].words}{rest}"
+        wrong = f"Something is wrong: {story.troubles[-1].words}{rest}"
+        return " ".join(filter(None, [wrong, test_words(story)]))
     tested = test_words(story)
     learnt = knn_words(story) or loss_words(story, bool(tested))
     return (
@@ -51,15 +52,20 @@ def test_words(story: Story) -> str:
     """The first column of the run's first evaluation, beside what it should beat."""
     every = collect([story])
     for measured in (one for found in every for one in found.by_network):
-        accuracies = {row.role: row.accuracy(measured.main) for row in measured.rows}
-        own = accuracies.get("run")
+        rows = {row.role: row for row in measured.rows}
+        own = rows["run"].accuracy(measured.main) if "run" in rows else None
         if own is None:
             continue
         names = {"pixels": "raw pixels", "random": "an untrained encoder"}
-        others = {names[r]: a for r, a in accuracies.items() if r in names and a is not None}
+        bases = {names[role]: row for role, row in rows.items() if role in names}
+        others = {
+            n: a for n, row in bases.items() if (a := row.accuracy(measured.main)) is not None
+        }
         against = " and ".join(f"{percent(a)} for {name}" for name, a in others.items())
-        beaten = [name for name, a in others.items() if own <= a]
-        verdicts = [f"not better than {' or '.join(beaten)}"] if beaten else []
+        lost = [name for name, a in others.items() if own <= a]
+        unsure = [name for name in others if name not in lost and doubtful(measured, bases[name])]
+        verdicts = [f"not better than {' or '.join(lost)}"] if lost else []
+        verdicts += [f"not surely better than {' or '.join(unsure)}"] if unsure else []
         verdicts += guessing_words(measured)
         good = f" ({measured.too_good})" if measured.too_good else ""
         of = " of the student" * measured.runs[0].student
@@ -69,6 +75,15 @@ def test_words(story: Story) -> str:
             + (f": {' and '.join(verdicts)}." if verdicts else ".")
         )
     return ""
+
+
+def doubtful(measured: Measured, base: Row) -> bool:
+    """Whether the run's gain on a baseline may be chance, by its paired interval."""
+    for number, kept in measured.gains:
+        if (number, kept.get("role")) == (measured.runs[0].run, base.role):
+            ends = numbers(part(part(kept, "results"), measured.main).get("interval"))
+            return ends is not None and len(ends) == 2 and max(ends) >= 0
+    return False
 
 
 def guessing_words(measured: Measured) -> list[str]:

@@ -155,9 +155,14 @@ def _joined(row: Record, old: Record, fresh: Record) -> Record:
     kept = {
         name: result
         for name, result in old["results"].items()
-        if name not in fresh or result["protocol"] == fresh[name]["protocol"]
+        if name not in fresh or _protocol(result) == _protocol(fresh[name])
     }
     return row | dict(results=kept | row["results"])
+
+
+def _protocol(result: Record) -> Record:
+    """But for which features were tried: a transformer has some that raw pixels have not."""
+    return {name: value for name, value in result["protocol"].items() if name != "readings"}
 
 
 def _differences(record: Record, before: Record, rows: list[Record]) -> list[Record]:

@@ -64,13 +64,16 @@ def on_one_task(
     )
     of_runs = [found.beside(i) for i in range(len(asked.run))]
     record |= of_runs[0]
-    if not quiet:
-        show(record, [one["differences"] for one in of_runs])
-    for i, path in enumerate(asked.run if team.first else ()):
-        resized = contestants[i].like.resized_from is not None
-        save(path, record["rows"][i], kept_by(contestants[i], record | of_runs[i], contestants))
+    ours = asked.run if team.first else []
+    try:
+        if not quiet:
+            show(record, [one["differences"] for one in of_runs])
+    finally:  # even if whoever reads the table has read enough
+        for i, path in enumerate(ours):
+            save(path, record["rows"][i], kept_by(contestants[i], record | of_runs[i], contestants))
+    for i, path in enumerate(ours):
         if Run(path).exists:
-            if resized:  # the gallery stays of the usual size
+            if contestants[i].like.resized_from is not None:  # the gallery stays of the usual size
                 write_page(Path(path), say)
                 continue
             seen = contestants[i].kept(task.test, settings.precision)

@@ -49,7 +49,10 @@ def _unbeaten(
         both = [name for name in columns if name in run["results"] and name in base["results"]]
         lost = [name for name in both if _accuracy(run, name) <= _accuracy(base, name)]
         unsure = [name for name in both if paired[base["name"]][name]["interval"][1] >= 0]
-        if both and set(both) == {*lost, *unsure}:
+        if both and lost == both:
+            every = "every protocol" if len(both) > 1 else both[0]
+            yield f"{run['name']} is behind {base['name']} or level with it by {every}.", True
+        elif both and set(both) == {*lost, *unsure}:
             yield f"{run['name']} does not surely beat {base['name']} by any protocol.", True
         elif lost:
             yield f"{run['name']} does not beat {base['name']} ({', '.join(lost)}).", False

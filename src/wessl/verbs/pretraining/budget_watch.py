@@ -35,7 +35,8 @@ def watched(
             say(
                 f"warning: this will take {duration(whole)} instead of the {duration(budget)} of "
                 "--budget: the machine is busy with other work, or slower than reckoned. Ctrl-C "
-                "saves, and the same command goes on"
+                "saves, and the same command goes on; a new --out with a smaller "
+                "--encoder.image-size takes less"
             )
 
     return heard
