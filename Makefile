@@ -33,6 +33,7 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
+	@echo "Installing what the tests and every export need ..."
 	@$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@
 

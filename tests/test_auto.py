@@ -187,7 +187,7 @@ def test_few_photographs_are_too():
     share, reason = shared("auto", facts(10_000, 64, 3))
     assert share == "codebook"
     assert "64 px" in reason
-    share, reason = shared("auto", facts(10_000, 160, 3))
+    share, reason = shared("auto", facts(10_000, 160, 3, **H200))
     assert share == "codebook"
     assert "160 px" in reason
 

@@ -51,6 +51,16 @@ def test_the_heads_are_told(tmp_path, heads, words):
     assert words in (wessl.export(run, "timm", tmp_path / "out") / "README.md").read_text()
 
 
+def test_a_training_that_went_wrong_is_told_in_the_card(tmp_path):
+    run = run_folder(tmp_path / "run")
+    run.log("health: no learning: predictions are uniform (since step 9)")
+    run.log("health: representations shrink: rank 2 (since step 9)")
+    run.log("health: rank is over")
+    card = (wessl.export(run, "timm") / "README.md").read_text()
+    assert "Its training went wrong: no learning: predictions are uniform" in card
+    assert "shrink" not in card
+
+
 def test_names_of_others_stay_names(tmp_path):
     name = "a_b*c* <script> [x](y) `z` # |"
     run = run_folder(tmp_path / name)

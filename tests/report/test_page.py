@@ -246,6 +246,14 @@ def test_several_runs_share_their_charts_and_tables(tmp_path):
     assert "two: from" in loss["aria-label"]
 
 
+def test_of_views_only_what_differs_is_shown(tmp_path):
+    paths = [runs.make_run(tmp_path / f"of{size}") for size in (224, 96)]
+    config = json.loads((paths[1] / "config.json").read_text())
+    config["config"]["views"]["crops"][0]["size"] = 96
+    (paths[1] / "config.json").write_text(json.dumps(config))
+    assert "1 setting differs of224 of96 views.crops.1.size 224 96" in report(*paths).text
+
+
 def test_numbers_of_other_pictures_stand_in_another_table(tmp_path):
     here = runs.evaluation([0.5, 0.6], digest="here")
     there = runs.evaluation([0.9, 0.9], digest="there")

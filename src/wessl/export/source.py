@@ -12,6 +12,7 @@ from wessl.encoder.vit import ViT
 from wessl.errors import UserError
 from wessl.evaluate.features.trained_encoder import TrainedEncoder, load
 from wessl.run import Run
+from wessl.run.findings import findings, read_log
 
 State = dict[str, Any]
 
@@ -24,6 +25,8 @@ class Source:
     """The run's ``config.json``; empty for a file of weights, whose training is not known."""
     results: list[tuple[str, State]] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+    """What the run found wrong with itself, as far as it lasted to the end."""
 
     @property
     def described(self) -> State:
@@ -64,7 +67,8 @@ def read_source(path: str | Path) -> Source:
     ]
     if broken:
         raise UserError(f"{path}: its encoder has numbers that are not finite, in {broken[0]}")
-    return Source(path, encoder, header, *_results(run))
+    troubles = [f.words for f in findings(read_log(path)) if f.spoils] if path.is_dir() else []
+    return Source(path, encoder, header, *_results(run), troubles)
 
 
 def _results(run: Run) -> tuple[list[tuple[str, State]], list[str]]:

@@ -11,39 +11,18 @@ from typing import Any
 from wessl.errors import UserError
 from wessl.report.markup import finite
 from wessl.run import Run
+from wessl.run.findings import AT, Finding, findings, read_log
 
 State = dict[str, Any]
 PICTURED = 4
 """Pictures of so many runs go into one page; the others' are in their own reports."""
 
-AT = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  "
-HEALTH = re.compile(AT + r"health: (.*)$", re.M)
 WARNING = re.compile(AT + r"warning: (.*)$", re.M)
 START = re.compile(AT + "start: ", re.M)
 """What a start writes before all else that it has to say."""
 UNTOLD = re.compile(r"^\d{4}-\d\d-\d\d (\d\d):(\d\d):(\d\d)  (disk|warning): (.*)$", re.M)
 """By which a start is guessed in the log of a version that did not write so."""
 DAY = 24 * 3600
-OVER = re.compile(r"([\w-]+) is over")
-KINDS = {
-    "one-code": re.compile(r"collapse: "),
-    "uniform": re.compile(r"no learning: "),
-    "one-head": re.compile(r"head \d+ has \d+% of the weight"),
-    "dead-heads": re.compile(r"heads? [\d, ]+ (has|have) hardly any weight"),
-    "rank": re.compile(r"representations shrink: "),
-    "nonfinite": re.compile(r"\d+ steps had NaN"),
-    "waiting": re.compile(r"\d+% of the time goes into waiting"),
-}
-"""How the log words each kind of finding; the line that ends one names only its kind."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something the run's own examination said in its log."""
-
-    kind: str | None
-    words: str
-    over: bool
 
 
 @dataclass(frozen=True)
@@ -92,8 +71,8 @@ class Story:
 
     @property
     def troubles(self) -> list[Finding]:
-        """What spoils the encoder; a run that waits only takes longer."""
-        return [found for found in self.findings if not found.over and found.kind != "waiting"]
+        """What spoils the encoder."""
+        return [found for found in self.findings if found.spoils]
 
     def of_kind(self, kind: str) -> list[State]:
         return [result for result in self.results if result.get("kind") == kind]
@@ -130,7 +109,7 @@ def _read(folder: Path, name: str) -> Story:
         raise UserError(f"{folder / 'config.json'} does not describe a run; give a run folder")
     metrics = [row for row in run.read_metrics() if finite(row.get("step")) is not None]
     results, unreadable = _results(run)
-    log = _log(folder)
+    log = read_log(folder)
     return Story(
         name=name,
         path=folder,
@@ -143,26 +122,6 @@ def _read(folder: Path, name: str) -> Story:
         unreadable=unreadable,
         finished=(folder / "encoder.safetensors").exists(),
     )
-
-
-def _log(folder: Path) -> str:
-    path = folder / "train.log"
-    return path.read_text(errors="replace") if path.exists() else ""
-
-
-def findings(log: str) -> list[Finding]:
-    """What the log says of the run's health; a finding stands until a line says it is over."""
-    found: list[Finding] = []
-    for words in HEALTH.findall(log):
-        ended = OVER.fullmatch(words.strip())
-        if ended:
-            found = [
-                Finding(one.kind, one.words, one.over or one.kind == ended[1]) for one in found
-            ]
-        else:
-            kind = next((kind for kind, start in KINDS.items() if start.match(words)), None)
-            found.append(Finding(kind, words.strip(), over=False))
-    return found
 
 
 def warnings(log: str) -> list[str]:

@@ -1,6 +1,7 @@
 """``wessl.export`` and ``wessl export``: a trained encoder for timm, Hugging Face or ONNX."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -56,6 +57,10 @@ def _export(
 
     def everything(new: Path) -> Told:
         told = writers[to](source, new)
+        told = replace(
+            told,
+            facts=[*(f"Its training went wrong: {one}." for one in source.troubles), *told.facts],
+        )
         (new / "README.md").write_text(card(source, told), encoding="utf-8")
         return told
 
