@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from wessl.auto import duration
 from wessl.commands.demo import Demo
 from wessl.run import Run
 from wessl.verbs.evaluate import evaluate
@@ -87,12 +88,14 @@ def train_all(out: Path, epochs: float, seeds: int, head_width: int) -> dict[tup
     """All runs side by side, one thread each: so small a network gains nothing from more."""
     spawn = multiprocessing.get_context("spawn")
     names = [(recipe, seed) for recipe in METHODS for seed in range(seeds)]
+    folders = [folder(out, *name) for name in names]
+    began, before = time.perf_counter(), share_done(folders)
     workers = min(len(names), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, spawn, torch.set_num_threads, (1,)) as pool:
         jobs = {name: pool.submit(train_one, out, epochs, head_width, *name) for name in names}
         while not all(job.done() for job in jobs.values()):
             wait(jobs.values(), timeout=10)
-            say_progress([folder(out, *name) for name in names])
+            say_progress(folders, time.perf_counter() - began, before)
         return {name: job.result() for name, job in jobs.items()}
 
 
@@ -117,19 +120,30 @@ def train_one(out: Path, epochs: float, head_width: int, recipe: str, seed: int)
     )
 
 
-def say_progress(folders: list[Path]) -> None:
-    """One line for all runs: how far the work is, and the losses of those under way."""
-    lasts = [rows[-1] for rows in map(losses, folders) if rows]
-    done = sum(row["step"] / row["steps"] for row in lasts) / len(folders)
-    running = [f"{row['loss']:.2f}" for row in lasts if row["step"] < row["steps"]]
-    words = f", losses now {', '.join(running)}" if running else ""
+def say_progress(folders: list[Path], seconds: float, before: float) -> None:
+    """One line for all runs: how many are done, how far the work is, and how long it will take.
+
+    ``before`` is the share that was done already when it began, ``seconds`` ago.
+    """
+    done, total = share_done(folders), len(folders)
+    ended = sum(row["step"] == row["steps"] for row in last_rows(folders))
+    left = seconds * (1 - done) / (done - before) if done > before else None
+    words = f", {duration(left)} left" if left else ""
     print(
-        f"training {len(folders)} encoders: {100 * done:.0f} %{words}", file=sys.stderr, flush=True
+        f"training {total} encoders: {100 * done:.0f} %, {ended} of them done{words}",
+        file=sys.stderr,
+        flush=True,
     )
 
 
-def losses(path: Path) -> list[dict[str, Any]]:
-    return [row for row in Run(path).read_metrics() if "loss" in row]
+def share_done(folders: list[Path]) -> float:
+    return sum(row["step"] / row["steps"] for row in last_rows(folders)) / len(folders)
+
+
+def last_rows(folders: list[Path]) -> list[dict[str, Any]]:
+    """What the runs that have begun wrote last of their steps."""
+    rows = ([row for row in Run(path).read_metrics() if "loss" in row] for path in folders)
+    return [of_run[-1] for of_run in rows if of_run]
 
 
 def by_method(rows: list[dict[str, Any]], names: list[tuple[str, int]]) -> dict[str, list[Results]]:
