@@ -6,7 +6,15 @@ import re
 from scipy import stats
 
 import wessl
-from wessl.verbs.demo import DIGITS, METHODS, demo, mean_words, print_table, train_one
+from wessl.verbs.demo import (
+    DIGITS,
+    METHODS,
+    demo,
+    mean_words,
+    print_table,
+    say_progress,
+    train_one,
+)
 
 
 def shot_accuracy(out, recipe):
@@ -66,6 +74,17 @@ def test_what_stands_behind_an_accuracy_is_over_trainings_as_on_the_page(capsys)
     pixels = next(line for line in lines if "raw pixels" in line)
     assert pixels.count(f"40.0 ± {100 * stats.sem([0.1, 0.4, 0.7]):.1f}") == 3
     assert "over the trainings,\nas on the page" in mean_words(3, 30)
+
+
+def test_progress_tells_how_many_are_done_and_the_time_left(tmp_path, capsys):
+    folders = [tmp_path / name for name in ("done", "begun", "waiting")]
+    for path, steps in zip(folders, ([10, 100], [20, 50]), strict=False):
+        run = wessl.Run.create(path, {})
+        for step in steps:
+            run.add_metrics(dict(step=step, steps=100, loss=1.0))
+    say_progress(folders, seconds=60, before=0.3)
+    said = "training 3 encoders: 50 %, 1 of them done, 2.5 min left"
+    assert said in capsys.readouterr().err
 
 
 def test_half_of_the_demos_training_beats_raw_pixels_beyond_doubt(tmp_path, monkeypatch):
