@@ -201,6 +201,15 @@ def test_linear_heads_are_one_run_whatever_their_width_is_said_to_be():
     assert len({make_key(config, "data", False) for config in deep}) == 2
 
 
+@pytest.mark.parametrize("size", ["smoke", "small"])
+def test_methods_with_masks_and_without_have_one_encoder_on_a_cpu_too(size):
+    found = configs("methods", size, replace(TINY_IMAGENET, device="cpu"))
+    assert {config.loss.mask > 0 for config in found.values()} == {True, False}
+    assert {(c.encoder.kind, c.encoder.size, c.encoder.patch_size) for c in found.values()} == {
+        ("vit", "T", 8)
+    }
+
+
 def test_memory_free_today_changes_nothing():
     little = DataFacts(16_000, 64, 64, channels=3, device="cuda", memory_bytes=1 << 30)
     for cell in STUDIES["heads"].cells(SIZES["small"]):

@@ -100,6 +100,8 @@ def _automatic(
     cell: Cell, size: Size, facts: DataFacts, epochs: float | None, settings: Mapping[str, Any]
 ) -> Config:
     family = cell.recipe + ("-star" if cell.recipe in ("dino", "msn") else "")
+    if not facts.grey_drawings:  # on a CPU too, where methods without masks would get another
+        settings = {"encoder.kind": "vit", **settings}
     if epochs is None:
         epochs = SMOKE_EPOCHS if size.name == "smoke" else 50 if facts.grey_drawings else 100
     return auto.small(family, facts, epochs=epochs, change=lambda c: override(c, dict(settings)))[0]
