@@ -1,4 +1,5 @@
-"""Tables from the record of ``benchmarks/speed.py``: steps, today's, and what more heads cost."""
+"""Tables from the record of ``benchmarks/speed.py``: steps, today's, and what more heads cost; and
+from those of ``wessl bench`` on a CPU."""
 
 import json
 from functools import partial
@@ -9,7 +10,9 @@ from wessl.study.paper import OVERHEAD
 from wessl.study.text import grid
 
 State = dict[str, Any]
-RECORD = Path(__file__).parents[2] / "benchmarks" / "records" / "speed-h200.json"
+RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
+RECORD = RECORDS / "speed-h200.json"
+ON_A_CPU = {"two threads": RECORDS / "bench-cpu.json", "one": RECORDS / "bench-cpu-one-thread.json"}
 OTHERS = ("timm's", "16 heads, a loop")
 COUNTS = {"one head": 1, "4 heads": 4, "16 heads": 16}
 PAPERS_GROUP = "ViT-B/16"
@@ -78,4 +81,25 @@ def cost(group: str, m: int, one: State, more: State) -> list[str]:
     return [f"{group}, m = {m}", *both, *told]
 
 
-TABLES = {"speed": steps, "speed-today": partial(steps, today=True), "overhead": overhead}
+def on_a_cpu() -> str:
+    lines = []
+    for threads, path in ON_A_CPU.items():
+        found: dict[str, dict[str, float]] = {}
+        for row in json.loads(path.read_text())["rows"]:
+            if row["section"] == "step":
+                found.setdefault(row["subject"], {})[row["way"]] = 1e3 * row["seconds"]
+        for subject, ms in found.items():
+            plain = ms["plain loop"]
+            of_ours = (ms["wessl"], ms["wessl, bf16"])
+            told = [cell for own in of_ours for cell in (f"{own:,.0f}", f"{plain / own:.2f}")]
+            lines.append([f"{subject}, {threads}", f"{plain:,.0f}", *told])
+    titles = ["", "straightforward, ms", "wessl, fp32, ms", "ratio", "wessl, bf16, ms", "ratio"]
+    return grid(titles, lines) + "\n"
+
+
+TABLES = {
+    "speed": steps,
+    "speed-today": partial(steps, today=True),
+    "speed-cpu": on_a_cpu,
+    "overhead": overhead,
+}

@@ -18,7 +18,7 @@ def measure_all(
 ) -> Iterator[list[Measured]]:
     """Steps, views, loader and few-shot sweep, each as soon as it is measured.
 
-    Some three minutes on two cores, quick in seconds. ``half`` says whether the device multiplies
+    About a minute on two cores, quick in seconds. ``half`` says whether the device multiplies
     bf16 itself.
     """
     for subject in subjects(device, quick):
