@@ -135,7 +135,7 @@ NUMBER = r"[+-]?\d+\.\d"
 PROSE_INTERVAL = re.compile(
     rf"({NUMBER})(?: points)?(?: worse)?(?: in \d+-shot)? \[({NUMBER}), ({NUMBER})\]"
 )
-RESULTS_PAGE = ROOT / "docs" / "results.md"
+RESULTS_PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "ablations.md")
 
 
 def intervals(text):
@@ -147,18 +147,18 @@ def intervals(text):
     return found
 
 
-def parts_of_the_page():
+def parts_of(page):
     """Each section's words, and the tables that are filled into it."""
-    for section in re.split(r"(?m)^(?=##+ )", RESULTS_PAGE.read_text(encoding="utf-8")):
+    for section in re.split(r"(?m)^(?=##+ )", page):
         tables = "".join(found[0] for found in MARKED.finditer(section))
         yield section.partition("\n")[0], MARKED.sub("", section), tables
 
 
 def test_intervals_told_in_words_are_those_of_the_tables_beside_them():
-    page = MARKED.sub(lambda found: found[0], RESULTS_PAGE.read_text(encoding="utf-8"))
-    everywhere = intervals("".join(found[0] for found in MARKED.finditer(page)))
+    pages = "".join(path.read_text(encoding="utf-8") for path in RESULTS_PAGES)
+    everywhere = intervals("".join(found[0] for found in MARKED.finditer(pages)))
     told = 0
-    for title, words, tables in parts_of_the_page():
+    for title, words, tables in parts_of(pages):
         said = intervals(re.sub(r"\s+", " ", words))
         known = everywhere if title == "## In short" else intervals(tables)
         assert said <= known, f"{title}: {sorted(said - known)} is in no table of this section"

@@ -19,8 +19,8 @@ ROOT = HERE.parents[1]
 SECTIONS = {
     "Start": ("docs/index.md", "README.md", "docs/folder.md", "docs/labels.md"),
     "Understand": (
-        *("docs/results.md", "docs/losses.md", "docs/evaluate.md", "docs/diversity.md"),
-        "docs/studies.md",
+        *("docs/results.md", "docs/ablations.md", "docs/losses.md", "docs/evaluate.md"),
+        *("docs/diversity.md", "docs/studies.md"),
     ),
     "Do": tuple(
         f"docs/{name}.md"

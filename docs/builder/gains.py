@@ -36,42 +36,42 @@ class Across:
 ONE, ENT = "base", "ent"
 HELD = (
     Across(
-        "**digits**: one head with codes held still, over one head",
+        "**digits**: one head with frozen codes, over one head",
         ("weightings-fixed-digits", ONE),
         ("weightings-digits", ONE),
     ),
     Across(
-        "16 whole heads with codes held still, over 16 whole heads",
+        "16 whole heads with frozen codes, over 16 whole heads",
         ("weightings-fixed-digits", ENT),
         ("weightings-digits", ENT),
     ),
     Across(
-        "16 whole heads, over one head, both with codes held still",
+        "16 whole heads, over one head, both with frozen codes",
         ("weightings-fixed-digits", ENT),
         ("weightings-fixed-digits", ONE),
     ),
     Across(
-        "16 projections over one codebook, over one head with codes held still",
+        "16 projections over one codebook, over one head with frozen codes",
         ("weightings-shared-digits", ENT),
         ("weightings-fixed-digits", ONE),
     ),
     Across(
-        "**MNIST**: one head with codes held still, over one head",
+        "**MNIST**: one head with frozen codes, over one head",
         ("weightings-fixed-mnist", ONE),
         ("where-how-mnist", ONE),
     ),
     Across(
-        "16 whole heads with codes held still, over 16 whole heads",
+        "16 whole heads with frozen codes, over 16 whole heads",
         ("weightings-fixed-mnist", ENT),
         ("where-how-mnist", WHOLE),
     ),
     Across(
-        "16 whole heads, over one head, both with codes held still",
+        "16 whole heads, over one head, both with frozen codes",
         ("weightings-fixed-mnist", ENT),
         ("weightings-fixed-mnist", ONE),
     ),
     Across(
-        "16 projections over one codebook, over one head with codes held still",
+        "16 projections over one codebook, over one head with frozen codes",
         ("where-how-mnist", SHARED),
         ("weightings-fixed-mnist", ONE),
     ),

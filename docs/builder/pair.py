@@ -17,7 +17,7 @@ TRIALS = {
     "b128 ent16 shared": "128, 16 projections over one codebook, `ent`",
     "b128 ent16": "128, 16 whole heads, `ent`",
     "b64": "64, one head",
-    "b64 frozen codes": "64, one head, codes held still",
+    "b64 frozen codes": "64, one head, frozen codes",
     "b64 ent16 shared": "64, 16 projections over one codebook, `ent`",
     "b256": "256, one head, twice the learning rate",
 }

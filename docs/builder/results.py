@@ -32,7 +32,10 @@ from wessl.study.figure import draw
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "speed.md")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("results", "ablations", "speed")),
+)
 MARKED = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 OF_SEVERAL = gains.TABLES | floors.TABLES | pair.TABLES | settings.TABLES | speed.TABLES
 """Tables that are no study's."""
