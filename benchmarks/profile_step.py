@@ -46,7 +46,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.steps < 2:
         sys.exit("--steps must be at least 2: what waits at the end of a step shows in the next")
-    rows = {f"{row.group}, {row.name}": row for row in ROWS}
+    rows = {row.label: row for row in ROWS}
     if asked.row not in rows:
         sys.exit("\n  ".join([f"--row {asked.row!r} is unknown; speed.py has", *rows]))
     if not torch.cuda.is_available():

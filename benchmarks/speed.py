@@ -32,7 +32,7 @@ from peers import LightlyDino, TimmDino, installed
 from wessl._version import versions
 from wessl.bench.pictures import pictures
 from wessl.bench.rate import matrix_rate
-from wessl.bench.record import machine
+from wessl.bench.record import machine, made
 from wessl.bench.steps import (
     Subject,
     batch_shape,
@@ -263,6 +263,8 @@ def main() -> None:
         return
     labels = {row.label for row in ROWS}
     rows = [row for row in ROWS if any(row.answers_to(word, labels) for word in asked.only)]
+    if not rows:
+        sys.exit("\n  ".join([f"--only {asked.only}: no such row; there are", *sorted(labels)]))
     packages = [name for name in ("timm", "lightly") if installed(name)]
     rows = [r for r in rows if all(name in packages for name in NEEDED.get(r.way, []))]
     rate = matrix_rate(device, torch.bfloat16)
@@ -273,7 +275,7 @@ def main() -> None:
         of_group: list[dict[str, Any]] = []
         for of_group in measured([r for r in rows if r.group == group], rate, asked):
             if asked.json:  # a run that is cut short leaves what it has
-                run = dict(rate=rate, rows=found + of_group)
+                run = dict(made=made(), rate=rate, rows=found + of_group)
                 record = about | dict(steps_a_turn=STEPS, runs=[run])
                 Path(asked.json).write_text(json.dumps(record, indent=1))
         found += of_group

@@ -105,7 +105,7 @@ def measure(
         result["step"] = seconds(lambda: trainer.train_step(views), device, rounds)
         result["whole"] = seconds(whole, device, rounds)
         if device.type == "cuda":
-            result["memory"] = torch.cuda.max_memory_reserved(device) / 2**30
+            result["memory"] = torch.cuda.max_memory_allocated(device) / 2**30
             torch.cuda.empty_cache()
     return result
 

@@ -1,5 +1,6 @@
 """Large blocks of freed memory: kept for a command's life, or for a block of somebody's process."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -13,11 +14,11 @@ ROUNDS = """
 import resource
 import numpy as np
 from wessl.allocator import keep_memory, memory_kept
-def faults():
+def faults(size=25_000_000):  # 200 MB
     found = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        np.full(25_000_000, 1.0)  # 200 MB
+        np.full(size, 1.0)
         found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     return found[0], found[-1]
 def resident():
@@ -25,9 +26,11 @@ def resident():
 """
 
 
-def told(code: str) -> list[int]:
+def told(code: str, **environment: str) -> list[int]:
     command = [sys.executable, "-c", ROUNDS + code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | environment
+    )
     return [int(word) for word in done.stdout.split()]
 
 
@@ -59,4 +62,23 @@ def test_a_block_within_a_command_gives_nothing_back():
 
 def test_a_block_that_is_not_wanted_changes_nothing():
     first, later = told("with memory_kept(False): print(*faults())")
+    assert later > first / 2
+
+
+def test_blocks_of_more_than_two_gigabytes_are_kept_too():
+    first, later = told("keep_memory(); print(*faults(290_000_000))")
+    assert later < first / 10
+
+
+def test_a_block_within_a_block_gives_nothing_back():
+    first, later = told(
+        "with memory_kept():\n"
+        "    with memory_kept(): first, _ = faults()\n"
+        "    print(first, faults()[0])"
+    )
+    assert later < first / 10
+
+
+def test_what_the_user_set_stays():
+    first, later = told("keep_memory(); print(*faults())", MALLOC_MMAP_THRESHOLD_="1000000")
     assert later > first / 2

@@ -5,43 +5,61 @@ fifth of the time that features take, or a small training's steps.
 """
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 TRIM, MAPPINGS, LARGE = -1, -4, -3
 """glibc's M_TRIM_THRESHOLD, M_MMAP_MAX and M_MMAP_THRESHOLD."""
-KEEP = {MAPPINGS: 0, TRIM: 2**31 - 1}
+KEEP = {MAPPINGS: 0, TRIM: -1}
+"""Nothing apart, and nothing back."""
 USUAL = {MAPPINGS: 65_536, LARGE: 32 * 2**20, TRIM: 64 * 2**20}
 """What glibc comes to by itself once it has seen large blocks; once told, it stops learning."""
 
-_for_good = False
+_lock = Lock()
+_wanted_by = 0
+"""Commands and blocks, one within another or in several threads: the last to end gives back."""
 
 
 def keep_memory() -> None:
     """Until the process ends, as suits a command."""
-    global _for_good
-    _for_good = True
-    _set(KEEP)
+    _begin()
 
 
 @contextmanager
 def memory_kept(on: bool = True) -> Iterator[None]:
     """Until the end of the block, as suits a call in somebody's own process."""
-    if _for_good or not on:
+    if not on:
         yield
         return
-    _set(KEEP)
+    _begin()
     try:
         yield
     finally:
-        if (library := _set(USUAL)) is not None:
+        _end()
+
+
+def _begin() -> None:
+    global _wanted_by
+    with _lock:
+        _wanted_by += 1
+        if _wanted_by == 1:
+            _set(KEEP)
+
+
+def _end() -> None:
+    global _wanted_by
+    with _lock:
+        _wanted_by -= 1
+        if _wanted_by == 0 and (library := _set(USUAL)) is not None:
             library.malloc_trim(0)
 
 
 def _set(limits: dict[int, int]) -> Any:
-    if sys.platform != "linux":
+    if sys.platform != "linux" or _set_by_the_user():
         return None
     library: Any = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):  # another C library than GNU's
@@ -49,3 +67,11 @@ def _set(limits: dict[int, int]) -> Any:
     for which, limit in limits.items():
         library.mallopt(which, limit)
     return library
+
+
+def _set_by_the_user() -> bool:
+    """By the environment: then all of it stays as it is."""
+    own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_")
+    return any(name in os.environ for name in own) or "glibc.malloc" in os.environ.get(
+        "GLIBC_TUNABLES", ""
+    )

@@ -1,12 +1,13 @@
 """The few-shot sweep against scikit-learn: every strength and draw, at an equally good optimum.
 
-On a CPU each solver has one thread. With more, scikit-learn's wait for each other in such small
-problems: one draw took 29 s on two threads of a busy machine and 0.5 s on one.
+Each solver has one thread, ours beside a GPU where there is one. With more, scikit-learn's wait for
+each other in such small problems: one draw took 29 s on two threads of a busy machine and 0.5 s on
+one.
 """
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from wessl.bench.turns import Measured
+from wessl.bench.turns import Measured, timed
 from wessl.evaluate.classifiers.logistic import FEW_SHOT_STRENGTHS, logistic
 
 
@@ -73,8 +74,8 @@ def measure_few_shot(
         lowest = np.minimum(*(sweep.objectives for sweep in turns[0]))
         name = (
             f"{shots}-shot, {len(FEW_SHOT_STRENGTHS)} strengths x {draws} draws, "
-            f"{classes} classes, {features} features"
-            + (", a thread each" if device.type == "cpu" else "")
+            f"{classes} classes, {features} features, "
+            + ("a thread each" if device.type == "cpu" else "a GPU beside a thread")
         )
         for way, sweeps in zip(("wessl", "scikit-learn"), zip(*turns, strict=True), strict=True):
             excess = float((sweeps[0].objectives / lowest - 1).max())
@@ -93,12 +94,6 @@ def one_thread() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-
-
-def timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def objective(logits: Tensor, labels: Tensor, weight: Tensor, strength: float) -> float:
@@ -136,7 +131,7 @@ def theirs(work: Task, tol: float) -> Sweep:
             model = LogisticRegression(C=1 / (strength * len(draw)), tol=tol, max_iter=10_000)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The number of unique classes")
-                seconds += timed(lambda: model.fit(x.numpy(), y.numpy()))  # noqa: B023
+                seconds += timed(lambda: model.fit(x.numpy(), y.numpy()), x.device)  # noqa: B023
             weight = torch.as_tensor(model.coef_).double().T
             logits = x.double() @ weight + torch.as_tensor(model.intercept_).double()
             values[i, j] = objective(logits, y, weight, strength)

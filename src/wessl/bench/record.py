@@ -3,7 +3,12 @@
 import json
 import os
 import platform
+import shlex
+import statistics
+import subprocess
+import sys
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +18,11 @@ from wessl._version import versions
 from wessl.bench.turns import Measured
 from wessl.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
+"""Of the file, and of what its numbers are of: one of another format is not compared."""
 SLOWER = 1.05
 """Times of a number from which it is marked: quiet machines repeat themselves to a few percent. A
-time must also be beyond all rounds of then, for other machines do not."""
+time must also be beyond three quarters of the rounds of then, for other machines do not."""
 
 
 @dataclass(frozen=True)
@@ -29,25 +35,51 @@ class Change:
     what: str
     ratio: float
     scatter: float = 1.0
-    """The slowest round of then over the median of then."""
+    """The third quartile of the rounds of then over their median."""
     beside: float | None = None
     """For a time, its ratio to the straightforward way's, now over then: load falls on both."""
 
     @property
+    def ours(self) -> bool:
+        return self.way.startswith("wessl")
+
+    @property
     def worse(self) -> bool:
         more = self.ratio > max(SLOWER, self.scatter)
-        ours = self.way.startswith("wessl")
-        return ours and more and (self.beside is None or self.beside > SLOWER)
+        return self.ours and more and (self.beside is None or self.beside > SLOWER)
 
 
 def describe(rows: list[Measured], device: torch.device, quick: bool) -> dict[str, Any]:
     return dict(
         format=FORMAT,
+        made=made(),
         machine=machine(device),
         versions=versions("torch", "numpy"),
-        settings=dict(device=str(device), quick=quick, threads=torch.get_num_threads()),
+        settings=dict(
+            device=str(device),
+            quick=quick,
+            threads=torch.get_num_threads(),
+            waiting_threads=os.environ.get("OMP_WAIT_POLICY"),
+        ),
         rows=[asdict(row) | dict(seconds=row.seconds) for row in rows],
     )
+
+
+def made() -> dict[str, Any]:
+    """When, by what, and of which code, where that is a checkout."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return dict(day=datetime.now(UTC).date().isoformat(), command=command, commit=commit())
+
+
+def commit() -> str | None:
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():  # installed: what git knows there is somebody else's
+        return None
+    asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -81,12 +113,13 @@ def read(path: Path) -> dict[str, Any]:
             if not (row["seconds"] > 0 and row["items"] > 0):
                 took = f"{row['seconds']} seconds for {row['items']} items"
                 raise ValueError(f"{row['subject']} took {took}")
-            row["section"], row["subject"], row["way"], row["facts"]
+        found["settings"]["quick"], found["settings"]["device"]
+        compare(found, found), differences(found, found)  # so that neither fails after minutes
     except FileNotFoundError:
         raise UserError(f"--compare {path} does not exist; --json writes such a file") from None
     except OSError as error:
         raise UserError(f"--compare {path} cannot be read ({error.strerror})") from error
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         why = f" ({error})" if isinstance(error, ValueError) else ""
         raise UserError(f"--compare {path} is not a file that --json wrote{why}") from error
     return dict(found)
@@ -105,7 +138,7 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
             continue
         was, plain = before[key], last[key[:2]]
         ratio = seconds_of(row) / seconds_of(was)
-        scatter = max(was.get("rounds", ()), default=was["seconds"]) / was["seconds"]
+        scatter = third_quartile(was["rounds"]) / was["seconds"]
         beside = None
         if plain in before and plain != key:
             beside = ratio * seconds_of(before[plain]) / seconds_of(after[plain])
@@ -114,6 +147,10 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
         if then and now:
             changes.append(Change(*key, "memory", now / then))
     return changes
+
+
+def third_quartile(rounds: list[float]) -> float:
+    return statistics.quantiles(rounds, n=4, method="inclusive")[2] if rounds[1:] else rounds[0]
 
 
 def seconds_of(row: dict[str, Any]) -> float:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from wessl.pretrain.trainer import Trainer
 from wessl.settings import override
 
 HEADS = (1, 4, 16)
+Way = Callable[["Subject", torch.device, Views], Work]
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,14 @@ class Subject:
         return Subject(name, config, self.options)
 
 
-def subjects(device: torch.device, quick: bool) -> list[Subject]:
-    if device.type == "cuda":
-        return [quick_on_gpu(device) if quick else transformer_on_gpu(device)]
-    return [drawings(quick), photographs(quick)]
+def subjects(device: torch.device, quick: bool, half: bool) -> list[Subject]:
+    if device.type == "cpu":
+        return [drawings(quick), photographs(quick)]
+    precision = "bf16" if half else "fp32"
+    options = Options(device=str(device))
+    if quick:
+        return [quick_on_gpu(precision, options)]
+    return [transformer_on_gpu(precision, options, torch.cuda.mem_get_info(device)[0])]
 
 
 def drawings(quick: bool) -> Subject:
@@ -73,23 +79,23 @@ def photographs(quick: bool) -> Subject:
     return Subject(f"ViT-T/8 of {depth} blocks, 2x64 + 6x32", config)
 
 
-def transformer_on_gpu(device: torch.device) -> Subject:
-    config = Config(heads=HeadsConfig(count=max(HEADS), codes=1024), precision="bf16")
+def transformer_on_gpu(precision: str, options: Options, free_memory: float) -> Subject:
+    config = Config(heads=HeadsConfig(count=max(HEADS), codes=1024))
+    config = override(config, {"precision": precision})
     # Two fifths: the straightforward step needs more, and both are there at once.
-    room = 0.4 * torch.cuda.mem_get_info(device)[1]
-    batch = min(256, batch_that_fits(config, room))
+    batch = min(256, batch_that_fits(config, 0.4 * free_memory))
     config = override(config, {"optim.batch_size": batch})
-    return Subject("ViT-S/16, 2x224 + 10x96, bf16", config, Options(device=str(device)))
+    return Subject(f"ViT-S/16, 2x224 + 10x96, {precision}", config, options)
 
 
-def quick_on_gpu(device: torch.device) -> Subject:
+def quick_on_gpu(precision: str, options: Options) -> Subject:
     """Without compilation, which takes longer than all the rest."""
     config = override(
         photographs(quick=False).config,
-        {"precision": "bf16", "optim.batch_size": 64, "heads.codes": 128},
+        {"precision": precision, "optim.batch_size": 64, "heads.codes": 128},
     )
-    options = Options(device=str(device), compile="off")
-    return Subject("ViT-T/8 of 6 blocks, 2x64 + 6x32, bf16, not compiled", config, options)
+    name = f"ViT-T/8 of 6 blocks, 2x64 + 6x32, {precision}, not compiled"
+    return Subject(name, config, replace(options, compile="off"))
 
 
 def measure_steps(
@@ -97,11 +103,12 @@ def measure_steps(
 ) -> list[Measured]:
     """Rows ``wessl`` and ``plain loop`` for each number of heads, all of them in turns.
 
-    ``half`` adds a row ``wessl, bf16`` to what is in fp32.
+    ``half`` adds both in bf16 to what is in fp32.
     """
-    ways = {"wessl": ours, "wessl, bf16": ours_in_half, "plain loop": plain_loop}
-    if not half or subject.config.precision == "bf16":
-        del ways["wessl, bf16"]
+    ways = {"wessl": ours, "plain loop": plain_loop}
+    if half and subject.config.precision == "fp32":
+        both = {f"{name}, bf16": partial(in_half, way) for name, way in ways.items()}
+        ways = {"wessl": ours} | both | {"plain loop": plain_loop}
     views = views_of(subject, device)
     works: dict[tuple[int, str], Work] = {}
     memory: dict[tuple[int, str], int] = {}
@@ -126,9 +133,12 @@ def row(
     if rate is not None:
         measured.facts["mfu"] = done / rate
     else:
-        half = config.precision == "bf16" or way.endswith("bf16")
-        dtype = torch.bfloat16 if half else torch.float32
-        measured.facts["of_products"] = done / matrix_rate(device, dtype)
+        if way.endswith("bf16"):
+            config = override(config, {"precision": "bf16"})
+        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        with threads_of(way, config, device):
+            rate = matrix_rate(device, dtype, torch.get_num_threads())
+        measured.facts["of_products"] = done / rate
     return measured
 
 
@@ -136,15 +146,20 @@ def ours(subject: Subject, device: torch.device, views: Views) -> Work:
     trainer = build_trainer(subject, device)
 
     def work() -> None:
-        with suitable_threads(subject.config, device):
+        with threads_of("wessl", subject.config, device):
             trainer.train_step(views)
 
     return work
 
 
-def ours_in_half(subject: Subject, device: torch.device, views: Views) -> Work:
+def threads_of(way: str, config: Config, device: torch.device) -> AbstractContextManager[None]:
+    """Ours takes as many as a training would, the straightforward one torch's own number."""
+    return suitable_threads(config, device) if way.startswith("wessl") else nullcontext()
+
+
+def in_half(way: Way, subject: Subject, device: torch.device, views: Views) -> Work:
     config = override(subject.config, {"precision": "bf16"})
-    return ours(replace(subject, config=config), device, views)
+    return way(replace(subject, config=config), device, views)
 
 
 def plain_loop(subject: Subject, device: torch.device, views: Views) -> Work:

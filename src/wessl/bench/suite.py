@@ -21,7 +21,7 @@ def measure_all(
     About a minute on two cores, quick in seconds. ``half`` says whether the device multiplies
     bf16 itself.
     """
-    for subject in subjects(device, quick):
+    for subject in subjects(device, quick, half):
         say(f"a step of {subject.name}")
         yield measure_steps(subject, device, seconds=1 if quick else 10, half=half)
         say(f"views of {subject.name}")

@@ -26,8 +26,8 @@ def multiview_loss_by_view(
     ``representations`` are ``(V n, in_dim)``, view by view. A view's gradient needs nothing of the
     other views, so it is computed with its loss, while its logits are there, and taken back as far
     as the embeddings and codes: what is kept for backward is as large as these. There is no second
-    derivative, no gradient of the temperature, and nothing for ``torch.func``: ``multiview_loss``
-    has all three.
+    derivative, no gradient of the student's temperature, and nothing for ``torch.func``:
+    ``multiview_loss`` has all three.
 
     >>> heads = EnsembleHeads(384, num_heads=16, num_codes=1024)
     >>> teacher_probs = torch.randn(2, 16, 8, 1024).softmax(-1)

@@ -1,11 +1,16 @@
 """``wessl.bench`` and ``wessl bench``: how fast this machine does our work."""
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile, gettempdir
 from typing import Any
 
+import torch
 from rich.console import Console
 
+from wessl.allocator import memory_kept
 from wessl.bench import record
 from wessl.bench.suite import measure_all
 from wessl.bench.table import compared_lines, measured_lines
@@ -33,16 +38,12 @@ def bench(
         wessl.bench(json="after.json", compare="before.json")
     """
     console = Console(markup=False, emoji=False)  # paths may hold [brackets]
+    where = find_device(device)
     old = None if compare is None else record.read(Path(compare))  # before minutes are spent
-    if old is not None and old["settings"]["quick"] != quick:
-        then, now = ("without", "with") if quick else ("with", "without")
-        raise UserError(
-            f"--compare {compare} was measured {then} --quick, and this is {now} it: they have no "
-            "number in common; measure both alike"
-        )
+    if old is not None:
+        refuse_incomparable(old["settings"], f"--compare {compare}", where.type, quick)
     if json is not None:
         refuse_unwritable(Path(json))
-    where = find_device(device)
     make_current(where)
     say = say or (lambda words: console.print(f"measuring {words} ..."))
     console.print("Medians of rounds in turns; ratios to the straightforward way")
@@ -52,12 +53,13 @@ def bench(
     console.print(shares)
     rows: list[Measured] = []
     found: dict[str, Any] = {}
-    for part in measure_all(where, quick, has_bf16(where), say):
-        rows += part
-        found = record.describe(rows, where, quick)
-        console.print(*measured_lines(part), sep="\n")
-        if json is not None:  # each time: whoever stops the rest keeps what was measured
-            write(unfinished(Path(json)), found)
+    with memory_kept(where.type == "cpu"), what_runs_out(where):
+        for part in measure_all(where, quick, has_bf16(where), say):
+            rows += part
+            found = record.describe(rows, where, quick)
+            console.print(*measured_lines(part), sep="\n")
+            if json is not None:  # each time: whoever stops the rest keeps what was measured
+                write(unfinished(Path(json)), found)
     if json is not None:
         write(Path(json), found)
         unfinished(Path(json)).unlink()
@@ -69,12 +71,45 @@ def bench(
         console.print(*compared_lines(changes), sep="\n")
         for difference in record.differences(old, found):
             console.print(f"differs: {difference}")
-        slower = sum(change.worse for change in changes)
+        slower, of = sum(c.worse for c in changes), sum(c.ours for c in changes)
         console.print(
-            f"{slower} of our numbers are worse than in {compare}: by more than 5 %, and times by "
-            "more than the slowest round of then and by 5 % beside the straightforward way too"
+            f"{slower} of our {of} numbers that {compare} has too are worse: by more than 5 %, and "
+            "times beyond three quarters of the rounds of then, and by 5 % beside the "
+            "straightforward way too"
         )
     return found
+
+
+@contextmanager
+def what_runs_out(device: torch.device) -> Iterator[None]:
+    """Memory or disk, in words."""
+    quick = "free it, or see with --quick that all of it works"
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise Failure(f"out of memory on {device}, which others may use too: {quick}") from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise Failure(
+            f"no room in {gettempdir()} for the pictures that are decoded: set TMPDIR to a folder "
+            f"on a larger disk, {quick}"
+        ) from error
+
+
+def refuse_incomparable(then: dict[str, Any], flag: str, kind: str, quick: bool) -> None:
+    """What was measured in other sizes, before minutes are spent."""
+    if then["quick"] != quick:
+        was, now = ("without", "with") if quick else ("with", "without")
+        raise UserError(
+            f"{flag} was measured {was} --quick, and this is {now} it: they have no number in "
+            "common; measure both alike"
+        )
+    if (was := then["device"].split(":")[0]) != kind:
+        raise UserError(
+            f"{flag} was measured on {was}, and this is {kind}, in other sizes: set --device "
+            f"{was}, or compare with a file that was measured on {kind}"
+        )
 
 
 def unfinished(path: Path) -> Path:
@@ -88,8 +123,8 @@ def refuse_unwritable(path: Path) -> None:
         raise UserError(f"--json {path} is a folder; name a file in it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished(path).touch()
-        unfinished(path).unlink()
+        with TemporaryFile(dir=path.parent):
+            pass
     except OSError as error:
         why = f"{error.strerror}: {error.filename}"
         raise UserError(f"--json {path} cannot be written ({why}); name another place") from error
