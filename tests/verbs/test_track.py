@@ -22,6 +22,8 @@ from wessl.track.report import tracked
 
 INSTALLED = [name for name in READERS if importlib.util.find_spec(name)]
 HEADER = {"config": {"seed": 7}}
+STEPS = 140
+"""Of 7 an epoch: enough that a run is still far from its end when it is killed."""
 
 every_tracker = pytest.mark.parametrize(
     "name",
@@ -61,13 +63,14 @@ def killed_and_resumed(tmp_path_factory):
         patch.setenv("TRACKIO_DIR", str(folder / "trackio"))
         patch.delenv("WANDB_MODE", raising=False)
         run = Run(folder / "run")
-        flags = ("--epochs", "5", "--log-every", "1", "--device", "cpu")
+        flags = ("--epochs", str(STEPS // 7), "--log-every", "1", "--device", "cpu")
         words = (*DIGITS, run.path, *flags, "--track", *INSTALLED)
         process = start(*words)
         wait_for(process, lambda: len(run.read_metrics()) > 3)
         process.send_signal(signal.SIGUSR1)  # save now
         wait_for(process, lambda: rows_since_checkpoint(run) > 3)
-        time.sleep(1)  # trackio writes twice a second
+        if "trackio" in INSTALLED:
+            time.sleep(1)  # it writes twice a second
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert process.returncode == -signal.SIGKILL, "the run ended before it could be killed"
@@ -94,7 +97,7 @@ def test_every_number_is_told_once_although_the_run_was_killed(killed_and_resume
     wanted = expected(run)
     timed = {"ms", "images_per_second", "eta", "data_wait"}  # differ when a step is done again
     assert written.scalars.keys() == wanted.keys()
-    assert len(wanted["loss"]) == 35
+    assert len(wanted["loss"]) == STEPS
     assert "probe/knn" in wanted
     for key in wanted.keys() - timed:
         assert written.scalars[key] == wanted[key]
