@@ -9,7 +9,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import torch
 
@@ -147,9 +148,12 @@ def tell(words: str) -> None:
 def main() -> None:
     from wessl.verbs.pretrain import pretrain
 
+    def stop(signum: int, frame: FrameType | None) -> NoReturn:
+        raise Interrupted(signum, "at once")
+
     # Runs record what the user typed.
     sys.argv[:], call = pickle.loads(Path(sys.argv[1]).read_bytes())
-    signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
+    signal.signal(signal.SIGTERM, stop)
     try:
         pretrain(**call)
     except UserError as error:

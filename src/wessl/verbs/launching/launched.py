@@ -47,20 +47,32 @@ def joined(options: Options) -> Iterator[tuple[Team, torch.device]]:
         return
     global in_a_team
     in_a_team = True
-    try:
+    with telling(place):
         end_with_the_launcher()
         device = own_device(device, options, place)
-        with join(place, device, options.timeout) as team, deaf_when_it_ends():
+        with join(place, device, options.timeout) as team, telling(place):
             yield team, device
+
+
+@contextlib.contextmanager
+def telling(place: Place) -> Iterator[None]:
+    """What ends a process is told the launcher; one that was started here ends on the spot.
+
+    Whatever it had open is closed by then, but for its team: to leave that takes torch's threads a
+    moment, in which the launcher's signal, or another process that is gone, may abort it.
+    """
+    launched = LAUNCHED in os.environ
+    try:
+        yield
     except UserError as error:
         leave_word(str(error), final=not isinstance(error, Lost), code=error.exit_code)
-        if LAUNCHED in os.environ:
+        if launched:
             leave(error.exit_code)
         if isinstance(error, Elsewhere):
             sys.exit(error.exit_code)
         raise
     except Interrupted as stopped:
-        if LAUNCHED in os.environ:
+        if launched:
             leave(128 + stopped.signum)
         if place.rank:
             sys.exit(128 + stopped.signum)
@@ -70,7 +82,7 @@ def joined(options: Options) -> Iterator[tuple[Team, torch.device]]:
             raise
         words = f"process {place.rank} of {place.world} lost the others: {first_line(error)}"
         leave_word(words, final=False, bereft=True)
-        if LAUNCHED in os.environ:
+        if launched:
             leave(1)
         raise Failure(words) from error
 
@@ -104,19 +116,7 @@ def end_with_the_launcher() -> None:
         raise Interrupted(signal.SIGTERM, "because the launcher is gone; the same command goes on")
 
 
-@contextlib.contextmanager
-def deaf_when_it_ends() -> Iterator[None]:
-    """The launcher's signal would find gloo's threads half gone, and abort the process."""
-    try:
-        yield
-    except BaseException:
-        if LAUNCHED in os.environ:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise
-
-
 def leave(code: int) -> NoReturn:
-    """At once: all was closed on the way here, but for threads of torch's that may not end well."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -149,6 +149,8 @@ def leave_word(words: str, final: bool, code: int = 1, bereft: bool = False) -> 
 
     ``bereft`` is a process that ends because another one did.
     """
+    if LAUNCHED in os.environ:  # whose signal is not to come in between
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     path = os.environ.get(ERROR_FILE)
     if path is not None:
         message = {"message": words, "extraInfo": {"timestamp": str(int(time.time()))}}
