@@ -266,16 +266,20 @@ def main() -> None:
     if not rows:
         sys.exit("\n  ".join([f"--only {asked.only}: no such row; there are", *sorted(labels)]))
     packages = [name for name in ("timm", "lightly") if installed(name)]
-    rows = [r for r in rows if all(name in packages for name in NEEDED.get(r.way, []))]
+    missing = {name for row in rows for name in NEEDED.get(row.way, []) if name not in packages}
+    rows = [row for row in rows if not missing.intersection(NEEDED.get(row.way, []))]
+    if not rows:
+        sys.exit(f"no row is left; pip install {' '.join(sorted(missing))}")
     rate = matrix_rate(device, torch.bfloat16)
     print(f"{rate / 1e12:.0f} TFLOP/s in products of large matrices", flush=True)
     about = dict(machine=machine(device), versions=versions("torch", *packages))
+    begun = made()
     found: list[dict[str, Any]] = []
     for group in GROUPS:
         of_group: list[dict[str, Any]] = []
         for of_group in measured([r for r in rows if r.group == group], rate, asked):
             if asked.json:  # a run that is cut short leaves what it has
-                run = dict(made=made(), rate=rate, rows=found + of_group)
+                run = dict(made=begun, rate=rate, rows=found + of_group)
                 record = about | dict(steps_a_turn=STEPS, runs=[run])
                 Path(asked.json).write_text(json.dumps(record, indent=1))
         found += of_group

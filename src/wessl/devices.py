@@ -30,3 +30,11 @@ def has_bf16(device: "torch.device") -> bool:
         return torch.cuda.get_device_capability(device) >= (8, 0)
     tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(bool(getattr(torch.cpu, test, bool)()) for test in tests)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Of a GPU or a CPU, whoever says it."""
+    import torch
+
+    told = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    return told or "can't allocate memory" in str(error)  # how torch says it of the CPU

@@ -1,20 +1,23 @@
 """What is measured, that both ways compute the same, and how two measurements compare."""
 
 import copy
-import errno
 import io
+import itertools
 import json
 import subprocess
 import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
 
 import wessl
+from wessl.bench import loading
 from wessl.bench.baseline import Baseline
+from wessl.bench.loading import measure_loading
 from wessl.bench.memory import peak_bytes
 from wessl.bench.pictures import pictures
 from wessl.bench.record import compare, differences, made, read
@@ -33,11 +36,10 @@ from wessl.bench.turns import Measured, in_turns
 from wessl.config import Options
 from wessl.devices import has_bf16
 from wessl.errors import Failure, UserError
-from wessl.pretrain.cost import peak_bytes as of_training
 from wessl.settings import override
 
 CPU = torch.device("cpu")
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +55,23 @@ def rows_of(found, section):
     return [row for row in found["rows"] if row["section"] == section]
 
 
+def scale(row, factor):
+    row["seconds"] *= factor
+    row["rounds"] = [factor * seconds for seconds in row["rounds"]]
+
+
 def test_every_part_stands_beside_the_straightforward_way(measured):
     _, found = measured
-    for m in HEADS:
-        of_m = [row for row in rows_of(found, "step") if row["subject"].endswith(f"m = {m}")]
-        halves = ["wessl, bf16", "plain loop, bf16"] if has_bf16(CPU) else []
-        ways = ["wessl", *halves, "plain loop"]
-        assert [row["way"] for row in of_m] == 2 * ways
-        assert all(row["facts"]["bytes"] > 0 for row in of_m)
+    precisions = ("fp32", "bf16") if has_bf16(CPU) else ("fp32",)
+    for m, precision in itertools.product(HEADS, precisions):
+        sizes = f"{precision}, batch"
+        alike = [
+            row
+            for row in rows_of(found, "step")
+            if sizes in row["subject"] and row["subject"].endswith(f"m = {m}")
+        ]
+        assert [row["way"] for row in alike] == 2 * ["wessl", "plain loop"]
+        assert all(row["facts"]["bytes"] > 0 for row in alike)
     assert {row["way"] for row in rows_of(found, "views")} == {"wessl"}  # no kernels on a CPU
     assert {row["way"] for row in rows_of(found, "loader")} == {"wessl", "PIL, one process"}
     assert {row["way"] for row in rows_of(found, "few-shot")} == {"wessl", "scikit-learn"}
@@ -95,9 +106,13 @@ def test_a_record_says_by_what_and_of_which_code_it_was_made(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/bin/wessl", "bench", "--json", "a file.json"])
     told = made()
     assert told["command"] == "wessl bench --json 'a file.json'"
-    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE)
-    if head.returncode == 0:
-        assert head.stdout.startswith(told["commit"].removesuffix("-dirty"))
+    if not (ROOT / ".git").exists():
+        assert told["commit"] is None
+        return
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT)
+    short = told["commit"].removesuffix("-dirty")
+    assert len(short) >= 7
+    assert head.stdout.startswith(short)
 
 
 def test_whoever_stops_a_measurement_keeps_what_was_measured(tmp_path, monkeypatch, capsys):
@@ -149,9 +164,11 @@ def test_what_got_more_than_five_percent_worse_is_marked(measured):
         row["rounds"] = [row["seconds"]] * 3
     own = [row for row in new["rows"] if row["way"].startswith("wessl")]
     slow, bearable, quick, large = own[:4]
-    slow["seconds"] *= 1.06
-    bearable["seconds"] *= 1.04
-    quick["seconds"] /= 2
+    for row in new["rows"]:
+        row["rounds"] = [row["seconds"]] * 3
+    scale(slow, 1.06)
+    scale(bearable, 1.04)
+    scale(quick, 0.5)
     large["facts"]["bytes"] *= 2
     worse = [(c.subject, c.way, c.what) for c in compare(old, new) if c.worse]
     assert worse == [
@@ -165,10 +182,13 @@ def test_what_got_more_than_five_percent_worse_is_marked(measured):
 def test_a_time_within_three_quarters_of_the_rounds_of_then_is_not_marked(measured):
     _, old = measured
     old = copy.deepcopy(old)
-    old["rows"][0]["rounds"] = [r * old["rows"][0]["seconds"] for r in (0.9, 0.9, 1.0, 1.3, 9.0)]
+    for row in old["rows"]:
+        row["rounds"] = [row["seconds"]] * 5
+    scattered = (0.9, 0.9, 1.0, 1.3, 9.0)
+    old["rows"][0]["rounds"] = [times * old["rows"][0]["seconds"] for times in scattered]
     for times, marked in ((1.2, False), (1.4, True)):
         new = copy.deepcopy(old)
-        new["rows"][0]["seconds"] *= times
+        scale(new["rows"][0], times)
         change = compare(old, new)[0]
         assert (change.worse, change.what) == (marked, "time")
 
@@ -179,7 +199,7 @@ def test_what_a_busy_machine_does_to_both_ways_alike_is_not_marked(measured):
     new = copy.deepcopy(old)
     ours, plain = rows_of(new, "few-shot")[:2]
     for row in (ours, plain):
-        row["seconds"] *= 100
+        scale(row, 100)
     found = {c.way: c for c in compare(old, new) if c.subject == ours["subject"]}
     assert found["wessl"].ratio == pytest.approx(100)
     assert found["wessl"].beside == pytest.approx(1)
@@ -259,27 +279,68 @@ def test_a_refusal_leaves_what_was_measured_before_a_stop(measured, tmp_path):
     assert part.read_text() == "half of it"
 
 
-def test_a_full_disk_is_told_in_words(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
+def test_a_full_disk_is_told_before_it_is_full(monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10_000))
+    with pytest.raises(Failure, match=r"10,000 bytes free.* set TMPDIR to a folder on a larger"):
+        measure_loading(CPU, 48, 16, seconds=0.1)
 
-    monkeypatch.setattr("wessl.bench.suite.measure_steps", full)
-    with pytest.raises(Failure, match="set TMPDIR"):
+
+def test_what_is_asked_of_the_disk_is_what_is_written(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    most, build = [], loading.build_cache
+
+    def recorded(source, side, folder):
+        cache = build(source, side, folder)
+        files = [p for p in tmp_path.rglob("*") if p.is_file()]
+        most.append(sum(p.stat().st_size for p in files))
+        return cache
+
+    monkeypatch.setattr(loading, "build_cache", recorded)
+    monkeypatch.setattr(loading, "wait_for_disk", lambda: None)
+    loading.measure_loading(CPU, 48, 16, seconds=0.1)
+    needed = loading.bytes_needed(48, 375, 500)
+    assert 0.5 * needed < max(most) < needed
+
+
+def test_out_of_memory_is_told_in_words_on_a_cpu_too(monkeypatch):
+    def greedy(*_, **__):
+        return torch.empty(2**46)
+
+    monkeypatch.setattr("wessl.bench.suite.measure_steps", greedy)
+    with pytest.raises(Failure, match="out of memory on cpu"):
         wessl.bench(device="cpu", quick=True)
 
 
 @pytest.mark.parametrize(("free", "batch"), [(141e9, 256), (24e9, 64), (8e9, 16)])
-def test_a_gpu_is_given_a_batch_that_both_ways_have_room_for(free, batch):
+def test_a_smaller_gpu_is_given_fewer_pictures(free, batch):
     subject = transformer_on_gpu("bf16", Options(), free)
     assert subject.config.optim.batch_size == batch
-    assert 2 * of_training(subject.config, "cuda") < free
-    assert subject.name.endswith("bf16")
+    assert subject.with_heads(4).name == f"ViT-S/16, 2x224 + 10x96, bf16, batch {batch}, m = 4"
 
 
 def test_a_gpu_without_bf16_is_measured_in_fp32():
-    for subject in (transformer_on_gpu("fp32", Options(), 16e9), quick_on_gpu("fp32", Options())):
+    for subject in (
+        transformer_on_gpu("fp32", Options(), 16e9),
+        quick_on_gpu(Options()).in_precision("fp32"),
+    ):
         assert subject.config.precision == "fp32"
-        assert "fp32" in subject.name
+        assert ", fp32, batch" in subject.with_heads(1).name
+
+
+def test_the_straightforward_step_in_bf16_computes_in_bf16():
+    subject = photographs(quick=True).in_precision("bf16")
+    trainer = build_trainer(subject, CPU)
+    seen = set()
+    baseline = Baseline(subject.config, trainer.student)
+    for module in baseline.student.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(lambda m, given, out: seen.add(out.dtype))
+    batch = pictures(*batch_shape(subject.config), CPU)
+    views = trainer.prepare(torch.arange(len(batch)), batch)
+    theirs = baseline.train_step(views, trainer.now())
+    trainer.train_step(views)
+    assert seen == {torch.bfloat16}
+    torch.testing.assert_close(trainer.meter.sums[2].float(), theirs, rtol=2e-3, atol=0)
 
 
 @pytest.mark.parametrize("m", HEADS)

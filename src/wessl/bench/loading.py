@@ -3,6 +3,7 @@
 import itertools
 import shutil
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,10 +17,9 @@ from wessl.data.cache.sync import wait_for_disk
 from wessl.data.loading.loader import Loader
 from wessl.data.sources.open import open_source
 from wessl.data.sources.source import Source
+from wessl.errors import Failure
 
 SHORT_SIDE = 256
-REMOVE = "remove"
-"""A turn of its own, in nobody's time: the disk need not hold a cache a round."""
 SAMPLE = 512
 """Files the straightforward way decodes at most: one process would need minutes for all."""
 
@@ -31,6 +31,7 @@ def measure_loading(
     height, width = 375, 500
     with TemporaryDirectory(prefix="wessl-bench-") as name:
         folder = Path(name)
+        refuse_a_full_disk(folder, bytes_needed(count, height, width))
         write_jpegs(folder / "jpegs", count, height, width)
         source = open_source(folder / "jpegs")
         sample = sorted((folder / "jpegs").iterdir())[:SAMPLE]
@@ -39,21 +40,35 @@ def measure_loading(
         decode: dict[str, Work] = {
             "wessl": lambda: decode_to_disk(source, folder / "fresh"),
             "PIL, one process": lambda: [plain(path) for path in sample],
-            REMOVE: lambda: shutil.rmtree(folder / "fresh"),
         }
         epoch: dict[str, Work] = {"wessl": lambda: one_epoch(loader)}
-        decoded = in_turns(decode, device, seconds, least=2, most=5, warm=0)
+        remove = partial(shutil.rmtree, folder / "fresh")
+        decoded = in_turns(decode, device, seconds, least=2, most=5, warm=0, between=remove)
         read = in_turns(epoch, device, seconds / 4)
     size = f"{count} JPEGs of {width}x{height}"
     items = {"wessl": count, "PIL, one process": len(sample)}
     rows = [
         Measured("loader", f"{size}, decoded to {SHORT_SIDE} px", way, times, items[way])
         for way, times in decoded.items()
-        if way != REMOVE
     ]
     subject = f"{size}, from the cache in batches of {batch_size} ({loader.residency})"
     of_epoch = loader.steps_per_epoch * batch_size
     return [*rows, Measured("loader", subject, "wessl", read["wessl"], of_epoch)]
+
+
+def refuse_a_full_disk(folder: Path, needed: int) -> None:
+    """Before it is full, while that can be said in words."""
+    if (free := shutil.disk_usage(folder).free) < needed:
+        raise Failure(
+            f"no room for the pictures that are decoded: {folder.parent} has {free:,} bytes free, "
+            f"and {needed:,} are needed; set TMPDIR to a folder on a larger disk"
+        )
+
+
+def bytes_needed(count: int, height: int, width: int) -> int:
+    """Of the files, and of two caches of them."""
+    shrunk = SHORT_SIDE * round(SHORT_SIDE * width / height)
+    return count * (height * width + 2 * 3 * shrunk)
 
 
 def decode_to_disk(source: Source, folder: Path) -> None:

@@ -15,11 +15,13 @@ from typing import Any
 import torch
 
 from wessl._version import versions
-from wessl.bench.turns import Measured
+from wessl.bench.turns import Measured, times_as_fast
 from wessl.errors import UserError
 
 FORMAT = 2
 """Of the file, and of what its numbers are of: one of another format is not compared."""
+Key = tuple[str, str, str]
+Rows = dict[Key, dict[str, Any]]
 SLOWER = 1.05
 """Times of a number from which it is marked: quiet machines repeat themselves to a few percent. A
 time must also be beyond three quarters of the rounds of then, for other machines do not."""
@@ -49,10 +51,12 @@ class Change:
         return self.ours and more and (self.beside is None or self.beside > SLOWER)
 
 
-def describe(rows: list[Measured], device: torch.device, quick: bool) -> dict[str, Any]:
+def describe(
+    rows: list[Measured], device: torch.device, quick: bool, made: dict[str, Any]
+) -> dict[str, Any]:
     return dict(
         format=FORMAT,
-        made=made(),
+        made=made,
         machine=machine(device),
         versions=versions("torch", "numpy"),
         settings=dict(
@@ -66,7 +70,7 @@ def describe(rows: list[Measured], device: torch.device, quick: bool) -> dict[st
 
 
 def made() -> dict[str, Any]:
-    """When, by what, and of which code, where that is a checkout."""
+    """When, by what, and of which code, where that is a checkout: asked before it changes."""
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     return dict(day=datetime.now(UTC).date().isoformat(), command=command, commit=commit())
 
@@ -113,8 +117,10 @@ def read(path: Path) -> dict[str, Any]:
             if not (row["seconds"] > 0 and row["items"] > 0):
                 took = f"{row['seconds']} seconds for {row['items']} items"
                 raise ValueError(f"{row['subject']} took {took}")
-        found["settings"]["quick"], found["settings"]["device"]
-        compare(found, found), differences(found, found)  # so that neither fails after minutes
+        # All that will be asked of it, so that nothing fails after minutes.
+        missing = {"quick", "device"} - set(found["settings"])
+        if missing or not compare(found, found) or differences(found, found):
+            raise ValueError("it does not say what was measured")
     except FileNotFoundError:
         raise UserError(f"--compare {path} does not exist; --json writes such a file") from None
     except OSError as error:
@@ -128,7 +134,7 @@ def read(path: Path) -> dict[str, Any]:
 def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
     """Every number that both hold, in the new one's order. Other sizes are other subjects."""
 
-    def by_key(record: dict[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    def by_key(record: dict[str, Any]) -> Rows:
         return {(row["section"], row["subject"], row["way"]): row for row in record["rows"]}
 
     before, after, changes = by_key(old), by_key(new), []
@@ -141,12 +147,21 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
         scatter = third_quartile(was["rounds"]) / was["seconds"]
         beside = None
         if plain in before and plain != key:
-            beside = ratio * seconds_of(before[plain]) / seconds_of(after[plain])
+            beside = advantage(before, key, plain) / advantage(after, key, plain)
         changes.append(Change(*key, "time", ratio, scatter, beside))
         then, now = (r["facts"].get("bytes") for r in (was, row))
         if then and now:
             changes.append(Change(*key, "memory", now / then))
     return changes
+
+
+def advantage(rows: Rows, key: Key, other: Key) -> float:
+    """How many times as fast one way is as another."""
+
+    def by_item(row: dict[str, Any]) -> list[float]:
+        return [seconds / row["items"] for seconds in row["rounds"]]
+
+    return times_as_fast(by_item(rows[key]), by_item(rows[other]))
 
 
 def third_quartile(rounds: list[float]) -> float:

@@ -26,7 +26,6 @@ from wessl.pretrain.trainer import Trainer
 from wessl.settings import override
 
 HEADS = (1, 4, 16)
-Way = Callable[["Subject", torch.device, Views], Work]
 
 
 @dataclass(frozen=True)
@@ -39,18 +38,26 @@ class Subject:
 
     def with_heads(self, m: int) -> "Subject":
         config = override(self.config, {"heads.count": m})
-        name = f"{self.name}, batch {config.optim.batch_size}, m = {m}"
+        name = f"{self.name}, {config.precision}, batch {config.optim.batch_size}, m = {m}"
         return Subject(name, config, self.options)
 
+    def in_precision(self, precision: str) -> "Subject":
+        return replace(self, config=override(self.config, {"precision": precision}))
 
-def subjects(device: torch.device, quick: bool, half: bool) -> list[Subject]:
+
+def subjects(device: torch.device, quick: bool, half: bool) -> list[list[Subject]]:
+    """Trainings; one in several precisions, which are measured in turns, is a list of them.
+
+    ``half`` says whether the device multiplies bf16 itself.
+    """
     if device.type == "cpu":
-        return [drawings(quick), photographs(quick)]
-    precision = "bf16" if half else "fp32"
-    options = Options(device=str(device))
+        precisions = ("fp32", "bf16") if half else ("fp32",)
+        both = [drawings(quick), photographs(quick)]
+        return [[training.in_precision(p) for p in precisions] for training in both]
+    precision, options = "bf16" if half else "fp32", Options(device=str(device))
     if quick:
-        return [quick_on_gpu(precision, options)]
-    return [transformer_on_gpu(precision, options, torch.cuda.mem_get_info(device)[0])]
+        return [[quick_on_gpu(options).in_precision(precision)]]
+    return [[transformer_on_gpu(precision, options, torch.cuda.mem_get_info(device)[0])]]
 
 
 def drawings(quick: bool) -> Subject:
@@ -85,40 +92,36 @@ def transformer_on_gpu(precision: str, options: Options, free_memory: float) -> 
     # Two fifths: the straightforward step needs more, and both are there at once.
     batch = min(256, batch_that_fits(config, 0.4 * free_memory))
     config = override(config, {"optim.batch_size": batch})
-    return Subject(f"ViT-S/16, 2x224 + 10x96, {precision}", config, options)
+    return Subject("ViT-S/16, 2x224 + 10x96", config, options)
 
 
-def quick_on_gpu(precision: str, options: Options) -> Subject:
+def quick_on_gpu(options: Options) -> Subject:
     """Without compilation, which takes longer than all the rest."""
-    config = override(
-        photographs(quick=False).config,
-        {"precision": precision, "optim.batch_size": 64, "heads.codes": 128},
-    )
-    name = f"ViT-T/8 of 6 blocks, 2x64 + 6x32, {precision}, not compiled"
+    config = photographs(quick=False).config
+    config = override(config, {"optim.batch_size": 64, "heads.codes": 128})
+    name = "ViT-T/8 of 6 blocks, 2x64 + 6x32, not compiled"
     return Subject(name, config, replace(options, compile="off"))
 
 
 def measure_steps(
-    subject: Subject, device: torch.device, seconds: float, half: bool = False
+    trainings: list[Subject], device: torch.device, seconds: float, least: int
 ) -> list[Measured]:
-    """Rows ``wessl`` and ``plain loop`` for each number of heads, all of them in turns.
-
-    ``half`` adds both in bf16 to what is in fp32.
-    """
+    """Rows ``wessl`` and ``plain loop`` for each number of heads, all of them in turns."""
     ways = {"wessl": ours, "plain loop": plain_loop}
-    if half and subject.config.precision == "fp32":
-        both = {f"{name}, bf16": partial(in_half, way) for name, way in ways.items()}
-        ways = {"wessl": ours} | both | {"plain loop": plain_loop}
-    views = views_of(subject, device)
-    works: dict[tuple[int, str], Work] = {}
-    memory: dict[tuple[int, str], int] = {}
-    for m, way in itertools.product(HEADS, ways):
-        build = partial(ways[way], subject.with_heads(m), device, views)
-        works[m, way], memory[m, way] = build_and_weigh(build, device)
-    rounds = in_turns(works, device, seconds)
+    views = views_of(trainings[0], device)
+    subject_of: dict[str, Subject] = {}
+    works: dict[tuple[str, str], Work] = {}
+    memory: dict[tuple[str, str], int] = {}
+    for training, m, way in itertools.product(trainings, HEADS, ways):
+        subject = training.with_heads(m)
+        subject_of[subject.name] = subject
+        build = partial(ways[way], subject, device, views)
+        key = subject.name, way
+        works[key], memory[key] = build_and_weigh(build, device)
+    rounds = in_turns(works, device, seconds, least)
     return [
-        row(subject.with_heads(m), way, times, memory[m, way], device)
-        for (m, way), times in rounds.items()
+        row(subject_of[name], way, times, memory[name, way], device)
+        for (name, way), times in rounds.items()
     ]
 
 
@@ -128,15 +131,14 @@ def row(
     """With the share of the chip's rate: the data sheet's, or else that of its large products."""
     config, batch = subject.config, subject.config.optim.batch_size
     measured = Measured("step", subject.name, way, times, batch, {"bytes": memory})
-    done = flops_per_image(config) * batch / measured.seconds
-    rate = peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    done, half = flops_per_image(config) * batch / measured.seconds, config.precision == "bf16"
+    known = half and device.type == "cuda"  # the sheet's rate is of half precision
+    rate = peak_flops(torch.cuda.get_device_name(device)) if known else None
     if rate is not None:
         measured.facts["mfu"] = done / rate
     else:
-        if way.endswith("bf16"):
-            config = override(config, {"precision": "bf16"})
-        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         with threads_of(way, config, device):
+            dtype = torch.bfloat16 if half else torch.float32
             rate = matrix_rate(device, dtype, torch.get_num_threads())
         measured.facts["of_products"] = done / rate
     return measured
@@ -154,12 +156,7 @@ def ours(subject: Subject, device: torch.device, views: Views) -> Work:
 
 def threads_of(way: str, config: Config, device: torch.device) -> AbstractContextManager[None]:
     """Ours takes as many as a training would, the straightforward one torch's own number."""
-    return suitable_threads(config, device) if way.startswith("wessl") else nullcontext()
-
-
-def in_half(way: Way, subject: Subject, device: torch.device, views: Views) -> Work:
-    config = override(subject.config, {"precision": "bf16"})
-    return way(replace(subject, config=config), device, views)
+    return suitable_threads(config, device) if way == "wessl" else nullcontext()
 
 
 def plain_loop(subject: Subject, device: torch.device, views: Views) -> Work:

@@ -18,14 +18,15 @@ def measure_all(
 ) -> Iterator[list[Measured]]:
     """Steps, views, loader and few-shot sweep, each as soon as it is measured.
 
-    About a minute on two cores, quick in seconds. ``half`` says whether the device multiplies
-    bf16 itself.
+    Two minutes on two cores, quick in seconds. ``half`` says whether the device multiplies bf16
+    itself.
     """
-    for subject in subjects(device, quick, half):
-        say(f"a step of {subject.name}")
-        yield measure_steps(subject, device, seconds=1 if quick else 10, half=half)
-        say(f"views of {subject.name}")
-        yield measure_views(subject, device, seconds=0.3 if quick else 2)
+    for trainings in subjects(device, quick, half):
+        say(f"a step of {trainings[0].name}")
+        seconds, least = (1, 2) if quick else (10, 5)
+        yield measure_steps(trainings, device, seconds, least)
+        say(f"views of {trainings[0].name}")
+        yield measure_views(trainings[0], device, seconds=0.3 if quick else 2)
     say("pictures from files")
     # From 512 files on, processes decode side by side.
     count = 48 if quick else 640 if device.type == "cpu" else 8192

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wessl.bench.record import Change
-from wessl.bench.turns import Measured
+from wessl.bench.turns import Measured, times_as_fast
 
 ITEMS = {"step": "img/s", "views": "img/s", "loader": "img/s", "few-shot": "fits/s"}
 WIDTHS = (18, 13, 16, 9, 20)
@@ -17,7 +17,7 @@ WIDTHS = (18, 13, 16, 9, 20)
 def measured_lines(rows: list[Measured]) -> Iterator[RenderableType]:
     """Each subject's name, and under it a line for each way of doing it.
 
-    The ratio is how many times faster than the last of them, the straightforward one.
+    The ratio is how many times as fast it is as the last of them, the straightforward one.
     """
     for (section, subject), group in groupby(rows, lambda row: (row.section, row.subject)):
         yield Text(f"{section}: {subject}", style="bold")
@@ -42,7 +42,7 @@ def cells(row: Measured, last: Measured) -> list[str]:
     return [
         f"{1e3 * row.seconds:,.1f} ms",
         f"{rate(row.items / row.seconds)} {ITEMS[row.section]}",
-        "" if row is last else f"{last.seconds * row.items / (row.seconds * last.items):.2f}x",
+        "" if row is last else f"{times_as_fast(row.by_item, last.by_item):.2f}x",
         "  " + ", ".join(more),
     ]
 

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -36,8 +36,17 @@ class Measured:
         return statistics.median(self.rounds)
 
     @property
+    def by_item(self) -> list[float]:
+        return [seconds / self.items for seconds in self.rounds]
+
+    @property
     def key(self) -> tuple[str, str, str]:
         return self.section, self.subject, self.way
+
+
+def times_as_fast(rounds: Sequence[float], others: Sequence[float]) -> float:
+    """As another way is: the median over rounds, in each of which both had the same machine."""
+    return statistics.median(b / a for a, b in zip(rounds, others, strict=True))
 
 
 def in_turns(
@@ -47,10 +56,11 @@ def in_turns(
     least: int = 3,
     most: int = 15,
     warm: int = 1,
+    between: Work = lambda: None,
 ) -> dict[Name, list[float]]:
     """Seconds of every work in every round: ``least`` rounds, and more while ``seconds`` last.
 
-    ``warm`` rounds before them do not count.
+    ``warm`` rounds before them do not count, nor does what is done ``between`` rounds.
     """
     times: dict[Name, list[float]] = {name: [] for name in works}
     for _ in range(warm):
@@ -62,6 +72,7 @@ def in_turns(
             break
         for name, work in works.items():
             times[name].append(timed(work, device))
+        between()
     return times
 
 

@@ -1,10 +1,9 @@
 """``wessl.bench`` and ``wessl bench``: how fast this machine does our work."""
 
-import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile, gettempdir
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from wessl.bench.suite import measure_all
 from wessl.bench.table import compared_lines, measured_lines
 from wessl.bench.turns import Measured
 from wessl.commands.bench import Bench
-from wessl.devices import has_bf16, make_current
+from wessl.devices import has_bf16, is_out_of_memory, make_current
 from wessl.errors import Failure, UserError
 from wessl.files import write_json
 from wessl.plan import find_device
@@ -53,10 +52,11 @@ def bench(
     console.print(shares)
     rows: list[Measured] = []
     found: dict[str, Any] = {}
-    with memory_kept(where.type == "cpu"), what_runs_out(where):
+    made = record.made()
+    with memory_kept(where.type == "cpu"), out_of_memory_in_words(where):
         for part in measure_all(where, quick, has_bf16(where), say):
             rows += part
-            found = record.describe(rows, where, quick)
+            found = record.describe(rows, where, quick, made)
             console.print(*measured_lines(part), sep="\n")
             if json is not None:  # each time: whoever stops the rest keeps what was measured
                 write(unfinished(Path(json)), found)
@@ -81,19 +81,15 @@ def bench(
 
 
 @contextmanager
-def what_runs_out(device: torch.device) -> Iterator[None]:
-    """Memory or disk, in words."""
-    quick = "free it, or see with --quick that all of it works"
+def out_of_memory_in_words(device: torch.device) -> Iterator[None]:
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise Failure(f"out of memory on {device}, which others may use too: {quick}") from error
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
             raise
         raise Failure(
-            f"no room in {gettempdir()} for the pictures that are decoded: set TMPDIR to a folder "
-            f"on a larger disk, {quick}"
+            f"out of memory on {device}, which others may use too: free it, or see with --quick "
+            "that all of it works"
         ) from error
 
 

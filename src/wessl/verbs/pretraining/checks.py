@@ -15,6 +15,7 @@ from wessl.data.loading.loader import check_batch, check_parts
 from wessl.data.loading.memory import available_memory
 from wessl.data.pictures import gigabytes
 from wessl.data.sources.open import Source
+from wessl.devices import is_out_of_memory
 from wessl.ensemble.balance import excess_that_wins
 from wessl.ensemble.weighting import SCHEMES
 from wessl.errors import Failure, UserError
@@ -258,10 +259,8 @@ def enough_memory(config: Config, device: torch.device) -> Iterator[None]:
     """Turns every way of running out of memory into words with a batch that would fit."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise out_of_memory(config, device) from error
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error):  # how torch says it of the CPU
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
             raise
         raise out_of_memory(config, device) from error
 
