@@ -22,6 +22,7 @@ from wessl.data.cache.build import build_cache
 from wessl.data.loading.loader import Loader
 from wessl.data.sources.open import open_source
 from wessl.data.views.config import dino_views
+from wessl.devices import wait_briefly
 from wessl.pretrain.parallel import join
 from wessl.pretrain.place import Place
 from wessl.pretrain.trainer import Trainer
@@ -67,7 +68,7 @@ def turn(world: int, threads: int, steps: int) -> tuple[list[float], float]:
 
 
 def main() -> None:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command sets it
+    wait_briefly(os.environ)  # as the command does
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)

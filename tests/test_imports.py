@@ -49,7 +49,7 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
     "analyse": ({"errors", "ensemble", "encoder", "data", "run"}, {"torch", "numpy", "scipy"}),
     "report": ({"errors", "run"}, {"numpy", "matplotlib"}),
     "bench": (  # measures the rooms below it; what it finds goes to the verb
-        CONFIG | {"_version", "encoder", "ensemble", "data", "evaluate", "pretrain"},
+        CONFIG | {"_version", "devices", "encoder", "ensemble", "data", "evaluate", "pretrain"},
         {"torch", "numpy", "PIL", "sklearn", "threadpoolctl", "rich"},
     ),
     "commands": (  # what may be asked of a verb; test_cli.py sees that none of it imports torch

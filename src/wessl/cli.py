@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from wessl._version import __version__
 from wessl.allocator import keep_memory
+from wessl.devices import wait_briefly
 from wessl.errors import Interrupted, UserError, did_you_mean
 
 
@@ -44,8 +45,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
 
 
 def answer(words: list[str]) -> NoReturn:
-    # Threads that spin while they wait make a small step twenty times slower beside a busy core.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    wait_briefly(os.environ)
     keep_memory()
     if not words or words[0] in ("-h", "--help", "help"):
         print(help_text())

@@ -17,7 +17,6 @@ from wessl.data.pictures import none_readable
 from wessl.data.sources.open import Source
 from wessl.devices import has_bf16
 from wessl.errors import UserError
-from wessl.pretrain.threads import wants_one_thread
 from wessl.settings import differences, to_dict
 
 State = dict[str, Any]
@@ -100,9 +99,7 @@ def settle(config: Config, change: Callable[[Config], Config]) -> Config:
     return replace(changed, loss=replace(changed.loss, gamma=change(own).loss.gamma))
 
 
-def of_running(
-    options: Options, config: Config, device: torch.device, processes: int
-) -> list[Choice]:
+def of_running(options: Options, device: torch.device) -> list[Choice]:
     """What was left to us of where and how to run."""
     gpu, choices = device.type == "cuda", []
     if options.device == "auto":
@@ -111,9 +108,6 @@ def of_running(
     if options.compile == "auto":
         why = "a minute or two before the first step, then faster" if gpu else "only pays on a GPU"
         choices.append(Choice("compile", "on" if gpu else "off", why))
-    if wants_one_thread(config, device, processes):
-        why = "as fast as several for so small a step, and faster on a busy machine"
-        choices.append(Choice("threads", 1, f"{why}; OMP_NUM_THREADS overrules it"))
     return choices
 
 

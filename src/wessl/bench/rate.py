@@ -8,11 +8,8 @@ from wessl.bench.turns import timed
 
 
 @cache
-def matrix_rate(device: torch.device, dtype: torch.dtype, threads: int | None = None) -> float:
-    """Operations a second in products of large matrices, the best of some.
-
-    ``threads`` are those it is called with: on a CPU each number has a rate of its own.
-    """
+def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations a second in products of large matrices, the best of some."""
     side = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
     torch.mm(a, b)

@@ -16,6 +16,7 @@ import torch
 
 from wessl._version import versions
 from wessl.bench.turns import Measured, times_as_fast
+from wessl.devices import SHORT_WAIT
 from wessl.errors import UserError
 
 FORMAT = 2
@@ -63,7 +64,7 @@ def describe(
             device=str(device),
             quick=quick,
             threads=torch.get_num_threads(),
-            waiting_threads=os.environ.get("OMP_WAIT_POLICY"),
+            waiting={name: os.environ.get(name) for name in SHORT_WAIT},
         ),
         rows=[asdict(row) | dict(seconds=row.seconds) for row in rows],
     )

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from wessl.pretrain.cost import batch_that_fits, flops_per_image, peak_flops
 from wessl.pretrain.model import build_model
 from wessl.pretrain.schedules import schedule
 from wessl.pretrain.step import Views
-from wessl.pretrain.threads import suitable_threads
 from wessl.pretrain.trainer import Trainer
 from wessl.settings import override
 
@@ -137,26 +135,13 @@ def row(
     if rate is not None:
         measured.facts["mfu"] = done / rate
     else:
-        with threads_of(way, config, device):
-            dtype = torch.bfloat16 if half else torch.float32
-            rate = matrix_rate(device, dtype, torch.get_num_threads())
+        rate = matrix_rate(device, torch.bfloat16 if half else torch.float32)
         measured.facts["of_products"] = done / rate
     return measured
 
 
 def ours(subject: Subject, device: torch.device, views: Views) -> Work:
-    trainer = build_trainer(subject, device)
-
-    def work() -> None:
-        with threads_of("wessl", subject.config, device):
-            trainer.train_step(views)
-
-    return work
-
-
-def threads_of(way: str, config: Config, device: torch.device) -> AbstractContextManager[None]:
-    """Ours takes as many as a training would, the straightforward one torch's own number."""
-    return suitable_threads(config, device) if way == "wessl" else nullcontext()
+    return partial(build_trainer(subject, device).train_step, views)
 
 
 def plain_loop(subject: Subject, device: torch.device, views: Views) -> Work:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from wessl.devices import wait_briefly
 from wessl.study.record import note_failure
 
 State = dict[str, Any]
@@ -40,7 +41,7 @@ class Worker:
         environment = os.environ | dict(
             PYTHONPATH=path, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads
         )
-        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        wait_briefly(environment)
         self.slot = slot
         self.said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(

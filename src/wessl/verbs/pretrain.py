@@ -25,7 +25,6 @@ from wessl.pretrain.console import Console
 from wessl.pretrain.loop import train
 from wessl.pretrain.onlooker import Onlooker
 from wessl.pretrain.parallel import ALONE, Team
-from wessl.pretrain.threads import suitable_threads
 from wessl.report.finding import finding_words
 from wessl.report.story import read
 from wessl.run import Run, describe_encoder
@@ -137,7 +136,6 @@ def pretrain_with(
         init, state = team.share(None if start is None else (start.init, start.state))
         with (
             checks.enough_memory(config, where),
-            suitable_threads(config, where, team.world),
             memory_kept(where.type == "cpu"),
         ):
             trainer = build_trainer(config, options, pictures, where, (mean, std), init, team)

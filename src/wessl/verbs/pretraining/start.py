@@ -93,7 +93,7 @@ def find_start(
     if config.channels != source.channels:
         source = open_source(data, config.channels, options.cache)
     probed = probe_source(options, config.channels)
-    decode, planned = choose_way(planned, source, device, options, team.world)
+    decode, planned = choose_way(planned, source, device, options)
     if begun is not None:
         asked = [own for own in planned.asked if not own.setting.startswith(THEIRS)]
         planned = replace(planned, choices=begun.choices(planned.choices), asked=asked)
@@ -163,10 +163,10 @@ def can_decode(options: Options) -> bool:
 
 
 def choose_way(
-    planned: Plan, source: Source, device: torch.device, options: Options, processes: int
+    planned: Plan, source: Source, device: torch.device, options: Options
 ) -> tuple[Decode, Plan]:
     """How to decode, and the plan with all that was chosen of running it."""
-    choices = [*planned.choices, *plan.of_running(options, planned.config, device, processes)]
+    choices = [*planned.choices, *plan.of_running(options, device)]
     jpeg = find_jpeg(options)
     if options.decode != "auto":
         return options.decode, replace(planned, choices=choices)
