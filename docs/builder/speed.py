@@ -2,10 +2,12 @@
 from those of ``wessl bench`` on a CPU."""
 
 import json
+import statistics
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from wessl.bench.turns import times_as_fast
 from wessl.study.paper import OVERHEAD
 from wessl.study.text import grid
 
@@ -82,24 +84,58 @@ def cost(group: str, m: int, one: State, more: State) -> list[str]:
 
 
 def on_a_cpu() -> str:
+    """Both ways in each precision, and ours in bf16 beside the straightforward one in fp32."""
     lines = []
     for threads, path in ON_A_CPU.items():
-        found: dict[str, dict[str, float]] = {}
+        found: dict[str, dict[str, list[float]]] = {}
         for row in json.loads(path.read_text())["rows"]:
             if row["section"] == "step":
-                found.setdefault(row["subject"], {})[row["way"]] = 1e3 * row["seconds"]
-        for subject, ms in found.items():
-            plain = ms["plain loop"]
-            of_ours = (ms["wessl"], ms["wessl, bf16"])
-            told = [cell for own in of_ours for cell in (f"{own:,.0f}", f"{plain / own:.2f}")]
-            lines.append([f"{subject}, {threads}", f"{plain:,.0f}", *told])
-    titles = ["", "straightforward, ms", "wessl, fp32, ms", "ratio", "wessl, bf16, ms", "ratio"]
+                precision = "bf16" if ", bf16," in row["subject"] else "fp32"
+                subject = row["subject"].replace(f", {precision}", "")
+                found.setdefault(subject, {})[f"{precision} {row['way']}"] = row["rounds"]
+        for subject, rounds in found.items():
+            told = [
+                cell
+                for precision in ("fp32", "bf16")
+                for cell in beside(rounds[f"{precision} wessl"], rounds[f"{precision} plain loop"])
+            ]
+            across = beside(rounds["bf16 wessl"], rounds["fp32 plain loop"])[1]
+            lines.append([f"{subject}, {threads}", *told, across])
+    titles = ["", "fp32, ms", "ratio", "bf16, ms", "ratio", "ours in bf16, plain in fp32"]
     return grid(titles, lines) + "\n"
+
+
+def beside(ours: list[float], plain: list[float]) -> list[str]:
+    """Medians in milliseconds, and the ratio's over rounds, with the least and the most of it."""
+    ratios = [b / a for a, b in zip(ours, plain, strict=True)]
+    between = f"{min(ratios):.2f}\N{EN DASH}{max(ratios):.2f}"
+    both = (f"{1e3 * statistics.median(times):,.0f}" for times in (plain, ours))
+    return [" / ".join(both), f"{times_as_fast(ours, plain):.2f} ({between})"]
+
+
+def share_of_views(path: Path = ON_A_CPU["two threads"]) -> str:
+    """Time of the views over that of a step with one head."""
+    rows = json.loads(path.read_text())["rows"]
+    lines = []
+    for views in (row for row in rows if row["section"] == "views"):
+        name = views["subject"].split(", batch")[0]
+        steps = {
+            row["subject"].removeprefix(f"{name}, ").split(",")[0]: row["seconds"]
+            for row in rows
+            if row["section"] == "step"
+            and row["subject"].startswith(name)
+            and row["subject"].endswith("m = 1")
+            and row["way"] == "wessl"
+        }
+        shares = [f"{views['seconds'] / steps[p]:.0%}" for p in ("fp32", "bf16")]
+        lines.append([name, f"{1e3 * views['seconds']:.1f}", *shares])
+    return grid(["", "views, ms", "of a step in fp32", "in bf16"], lines) + "\n"
 
 
 TABLES = {
     "speed": steps,
     "speed-today": partial(steps, today=True),
     "speed-cpu": on_a_cpu,
+    "speed-cpu-views": share_of_views,
     "overhead": overhead,
 }

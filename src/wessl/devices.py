@@ -9,9 +9,10 @@ if TYPE_CHECKING:
 
 
 SHORT_WAIT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
-"""Some ten microseconds, which the pauses between a small step's operations last. Threads that do
-not spin at all are woken each time, and take up to 1.6 times as long; those that spin for longer
-take the core from whoever else is running, who keeps them waiting up to twice as long."""
+"""Some ten microseconds, as the pauses between a small step's operations. Threads that do not spin
+are woken after each: views take up to twice as long, a small network's step a quarter longer. Those
+that spin for longer take the core from whoever else runs there, and a step then takes twice as long
+(``benchmarks/threads.py``)."""
 
 
 def wait_briefly(environment: MutableMapping[str, str]) -> None:

@@ -366,6 +366,29 @@ def test_both_ways_take_the_same_steps(subject: Subject, m):
     assert apart < 1e-6 * moved  # AdamW's first steps turn rounding near 0 into whole steps
 
 
+@pytest.mark.parametrize("training", [drawings(quick=True), photographs(quick=True)])
+def test_fifty_steps_in_bf16_follow_straightforward_ones_in_fp32(training: Subject):
+    config = override(training.config, {"heads.count": 4, "lr": 3e-4, "warmup_epochs": 0.02})
+    if config.encoder.kind == "vit":
+        small = {"encoder.dim": 64, "encoder.heads": 2, "batch_size": 16, "codes": 64}
+        config = override(config, {**small, "momentum": 0.9})
+    rounded = build_trainer(Subject("", config).in_precision("bf16"), CPU)
+    exact = build_trainer(Subject("", config), CPU)  # for its views and its weights
+    baseline = Baseline(config, exact.student)
+    pictured = pictures(*batch_shape(config), CPU)
+    batch = torch.arange(len(pictured)), pictured
+    plain, fast = [], []
+    for step in range(50):
+        exact.step = step
+        plain.append(float(baseline.train_step(exact.prepare(*batch), exact.now())))
+        before = rounded.meter.sums[2].clone()
+        rounded.train_step(rounded.prepare(*batch))
+        fast.append(float(rounded.meter.sums[2] - before))
+    assert min(plain) < 0.97 * plain[0]  # something is learnt
+    assert fast != plain
+    assert fast == pytest.approx(plain, rel=3e-3)
+
+
 def test_the_straightforward_step_refuses_what_it_does_not_do():
     config = override(drawings(quick=True).config, {"weighting": "prob"})
     trainer = build_trainer(Subject("", config), CPU)
