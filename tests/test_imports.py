@@ -20,8 +20,9 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
     "allocator": (set(), set()),  # what becomes of freed memory, for verbs and their processes
     "devices": (set(), {"torch"}),  # what a GPU or CPU can do, for all that choose
     "files": (set(), {"torch", "safetensors"}),  # whole files or none, for all that write
-    "ensemble": (set(), {"torch"}),
-    "encoder": (set(), {"torch", "triton"}),
+    "products": ({"devices"}, {"torch"}),  # of matrices on a CPU, for encoder and ensemble
+    "ensemble": ({"products"}, {"torch"}),
+    "encoder": ({"products"}, {"torch", "triton"}),
     "data": (  # fsspec and datasets open URLs and the hub, the last two decode JPEGs
         {"errors", "devices", "files"},
         {"torch", "triton", "numpy", "PIL", "scipy", "sklearn"}
@@ -49,7 +50,17 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
     "analyse": ({"errors", "ensemble", "encoder", "data", "run"}, {"torch", "numpy", "scipy"}),
     "report": ({"errors", "run"}, {"numpy", "matplotlib"}),
     "bench": (  # measures the rooms below it; what it finds goes to the verb
-        CONFIG | {"_version", "devices", "encoder", "ensemble", "data", "evaluate", "pretrain"},
+        CONFIG
+        | {
+            "_version",
+            "devices",
+            "products",
+            "encoder",
+            "ensemble",
+            "data",
+            "evaluate",
+            "pretrain",
+        },
         {"torch", "numpy", "PIL", "sklearn", "threadpoolctl", "rich"},
     ),
     "commands": (  # what may be asked of a verb; test_cli.py sees that none of it imports torch

@@ -1,7 +1,10 @@
 """What a device can do."""
 
+import contextlib
 import os
+import platform
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +32,23 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # on Linux
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def cpu_facts() -> dict[str, str]:
+    """What Linux tells of its first CPU; elsewhere nothing."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+        pairs = (line.partition(":") for line in lines)
+        return {name.strip(): value.strip() for name, _, value in pairs}
+    return {}
+
+
+def cpu_name() -> str:
+    return cpu_facts().get("model name") or platform.processor() or platform.machine()
+
+
+def is_amd() -> bool:
+    return "AuthenticAMD" in cpu_facts().get("vendor_id", platform.processor())
 
 
 def make_current(device: "torch.device") -> None:

@@ -5,6 +5,7 @@ from functools import cache
 import torch
 
 from wessl.bench.turns import timed
+from wessl.products import matmul
 
 
 @cache
@@ -12,5 +13,5 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Operations a second in products of large matrices, the best of some."""
     side = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    torch.mm(a, b)
-    return 2 * side**3 / min(timed(lambda: torch.mm(a, b), device) for _ in range(20))
+    matmul(a, b)
+    return 2 * side**3 / min(timed(lambda: matmul(a, b), device) for _ in range(20))

@@ -16,7 +16,7 @@ import torch
 
 from wessl._version import versions
 from wessl.bench.turns import Measured, times_as_fast
-from wessl.devices import SHORT_WAIT
+from wessl.devices import SHORT_WAIT, cpu_name
 from wessl.errors import UserError
 
 FORMAT = 2
@@ -91,19 +91,11 @@ def machine(device: torch.device) -> dict[str, Any]:
     cuda = device.type == "cuda"
     return dict(
         device=torch.cuda.get_device_name(device) if cuda else "CPU",
-        cpu=processor(),
+        cpu=cpu_name(),
         cpu_extensions=torch.backends.cpu.get_cpu_capability(),
         cores=os.cpu_count(),
         system=platform.platform(),
     )
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def read(path: Path) -> dict[str, Any]:

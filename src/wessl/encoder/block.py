@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from wessl.encoder import kernels
 from wessl.encoder.segments import Segments
+from wessl.products import linear
 
 
 class PatchEmbed(nn.Module):
@@ -25,7 +26,7 @@ class PatchEmbed(nn.Module):
         rows, columns = h // p, w // p
         patches = images[:, :, : rows * p, : columns * p].reshape(b, ch, rows, p, columns, p)
         patches = patches.permute(0, 2, 4, 1, 3, 5).reshape(b, rows * columns, ch * p * p)
-        return F.linear(patches, self.proj.weight.flatten(1), self.proj.bias)
+        return linear(patches, self.proj.weight.flatten(1), self.proj.bias)
 
 
 class Attention(nn.Module):
@@ -36,7 +37,7 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.proj(self.mixed(x))
+        return self._out(self.mixed(x))
 
     def mixed(self, x: Tensor, segments: Segments | None = None) -> Tensor:
         """What the tokens take from each other, before ``proj``."""
@@ -47,12 +48,15 @@ class Attention(nn.Module):
         """``forward(x)[:, :1]``: the first token's query on everybody's keys."""
         dim = x.shape[-1]
         weight, bias = self.qkv.weight, self.qkv.bias
-        q = F.linear(_first(x, segments), weight[:dim], bias[:dim])
-        kv = F.linear(x, weight[dim:], bias[dim:])
+        q = linear(_first(x, segments), weight[:dim], bias[:dim])
+        kv = linear(x, weight[dim:], bias[dim:])
         if segments is None:
-            return self.proj(self._look(q, kv))
+            return self._out(self._look(q, kv))
         batches = zip(segments.split_pictures(q), segments.split(kv), strict=True)
-        return self.proj(torch.cat([self._look(*batch) for batch in batches]))
+        return self._out(torch.cat([self._look(*batch) for batch in batches]))
+
+    def _out(self, mixed: Tensor) -> Tensor:
+        return linear(mixed, self.proj.weight, self.proj.bias)
 
     def _look(self, q: Tensor, kv: Tensor) -> Tensor:
         """What queries ``(b, 1, dim)`` find in keys and values ``(b, n, 2 dim)``."""
@@ -77,7 +81,7 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(self.hidden(x))
+        return linear(self.hidden(x), self.fc2.weight, self.fc2.bias)
 
     def hidden(self, x: Tensor) -> Tensor:
         """``(..., 4 dim)``, before ``fc2``."""

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wessl.encoder.sizes import GRID
+from wessl.products import linear
 
 
 class ResidualBlock(nn.Module):
@@ -79,7 +80,7 @@ class ConvNet(nn.Module):
         # Pooling to the size the cells have changes nothing, and takes a tenth of a CPU's step.
         same = cells.shape[2:] == (self.grid, self.grid)
         pooled = cells if same else F.adaptive_avg_pool2d(cells, self.grid)
-        return self.read(pooled.flatten(1))
+        return linear(pooled.flatten(1), self.read.weight, self.read.bias)
 
 
 def group_norm(dim: int) -> nn.GroupNorm:

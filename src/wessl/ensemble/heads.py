@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from wessl.ensemble.checks import at_least_fp32
+from wessl.products import baddbmm, matmul
 
 Share = Literal["projection", "codebook"]
 
@@ -33,9 +34,7 @@ class StackedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not on_gpu(x):
             # The first layer's input is common to all heads.
-            return torch.baddbmm(
-                self.bias[:, None], x.expand(len(self.weight), -1, -1), self.weight
-            )
+            return baddbmm(self.bias, x.expand(len(self.weight), -1, -1), self.weight)
         # On a GPU baddbmm writes the bias out over all rows first; apart, GELU's kernel adds it.
         product = x @ self.weight if x.dim() == 3 else self._wide(x)
         return product + self.bias[:, None].to(product.dtype)
@@ -152,29 +151,30 @@ class EnsembleHeads(nn.Module):
         # In fp32 under autocast too: a bf16 step near 1 is 0.16 nats at temperature 0.025.
         with torch.autocast(embeddings.device.type, enabled=False):
             if len(codes) == 1 and m > 1:  # one codebook for all: one tall product
-                return (embeddings.flatten(0, 1) @ codes[0].mT).unflatten(0, (m, n))
+                return matmul(embeddings.flatten(0, 1), codes[0].mT).unflatten(0, (m, n))
             if len(embeddings) == 1 and m > 1:  # one embedding for all: one wide product
-                wide = embeddings[0] @ codes.flatten(0, 1).mT
+                wide = matmul(embeddings[0], codes.flatten(0, 1).mT)
                 return wide.unflatten(1, (m, self.num_codes)).transpose(0, 1)
-            return embeddings @ codes.mT
+            return matmul(embeddings, codes.mT)
 
     def gradient_of_embeddings(self, slope_mnc: Tensor, codes: Tensor) -> Tensor:
         """From the cosines' gradient, by the products of ``cosines`` turned round."""
         m, n, _ = slope_mnc.shape
         with torch.autocast(slope_mnc.device.type, enabled=False):
             if len(codes) == 1 and m > 1:
-                return (slope_mnc.flatten(0, 1) @ codes[0]).unflatten(0, (m, n))
+                return matmul(slope_mnc.flatten(0, 1), codes[0]).unflatten(0, (m, n))
             if self.share == "projection" and m > 1:
-                return (slope_mnc.transpose(0, 1).flatten(1) @ codes.flatten(0, 1))[None]
-            return slope_mnc @ codes
+                wide = slope_mnc.transpose(0, 1).flatten(1)
+                return matmul(wide, codes.flatten(0, 1))[None]
+            return matmul(slope_mnc, codes)
 
     def gradient_of_codes(self, slope_mnc: Tensor, embeddings: Tensor) -> Tensor:
         """Likewise."""
         m, _, c = slope_mnc.shape
         with torch.autocast(slope_mnc.device.type, enabled=False):
             if self.share == "codebook" and m > 1:
-                return (slope_mnc.flatten(0, 1).mT @ embeddings.flatten(0, 1))[None]
+                return matmul(slope_mnc.flatten(0, 1).mT, embeddings.flatten(0, 1))[None]
             if len(embeddings) == 1 and m > 1:
                 wide = slope_mnc.transpose(0, 1).flatten(1)
-                return (wide.mT @ embeddings[0]).unflatten(0, (m, c))
-            return slope_mnc.mT @ embeddings
+                return matmul(wide.mT, embeddings[0]).unflatten(0, (m, c))
+            return matmul(slope_mnc.mT, embeddings)

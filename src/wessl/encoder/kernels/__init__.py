@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from wessl.encoder.kernels import attention, gelu, norm
 from wessl.encoder.segments import Segments
+from wessl.products import linear
 
 
 def linear_attention(
@@ -24,7 +25,7 @@ def linear_attention(
     if in_half(x) and attention.fits(longest, len(weight) // (3 * heads)):
         # The bias gets its gradient from the kernel, which sums it while writing the layer's.
         return attention.apply(F.linear(x, weight, bias.detach()), bias, heads, segments)
-    qkv = F.linear(x, weight, bias)
+    qkv = linear(x, weight, bias)
     on_cpu_in_half = qkv.device.type == "cpu" and qkv.dtype == torch.bfloat16
     if segments is None and on_cpu_in_half and longest <= PRODUCTS:
         return attention_by_products(qkv, heads)
@@ -60,17 +61,17 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """``F.gelu(F.linear(x, weight, bias))``."""
     if in_half(x):
         return gelu.apply(F.linear(x, weight, bias.detach()), bias)
-    return F.gelu(F.linear(x, weight, bias))
+    return F.gelu(linear(x, weight, bias))
 
 
 def linear_add_norm(
-    x: Tensor, scale: Tensor | None, h: Tensor, linear: nn.Linear, then: nn.LayerNorm
+    x: Tensor, scale: Tensor | None, h: Tensor, layer: nn.Linear, then: nn.LayerNorm
 ) -> tuple[Tensor, Tensor]:
-    """``add_plain(x, scale, linear(h))`` and ``then`` of it."""
+    """``add_plain(x, scale, layer(h))`` and ``then`` of it."""
     if in_half(h) and x.dtype == layer_type(h):
-        branch = F.linear(h, linear.weight, linear.bias.detach())
-        return norm.apply(x, branch, scale, linear.bias, then.weight, then.bias, then.eps)
-    y = add_plain(x, scale, linear(h))
+        branch = F.linear(h, layer.weight, layer.bias.detach())
+        return norm.apply(x, branch, scale, layer.bias, then.weight, then.bias, then.eps)
+    y = add_plain(x, scale, linear(h, layer.weight, layer.bias))
     return y, then(y)
 
 

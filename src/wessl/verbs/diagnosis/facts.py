@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wessl._version import __version__
-from wessl.devices import usable_cores
+from wessl.devices import cpu_facts, cpu_name, usable_cores
 
 Record = dict[str, Any]
 
@@ -119,15 +119,11 @@ def _version(package: str) -> str | None:
 def _cpu() -> str:
     import torch
 
-    lines: list[str] = []
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    said = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    name = said.get("model name") or platform.processor() or platform.machine()
+    said = cpu_facts()
     has = set(said.get("flags", said.get("Features", "")).split())
     listed = " ".join(word for word in _INSTRUCTIONS if word in has)
     used = torch.backends.cpu.get_cpu_capability()
-    return f"{name}; {listed or 'instructions unknown'}; torch uses {used}"
+    return f"{cpu_name()}; {listed or 'instructions unknown'}; torch uses {used}"
 
 
 def _driver() -> str | None:

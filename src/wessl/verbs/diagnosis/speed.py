@@ -23,6 +23,7 @@ from wessl.encoder.vit import ViT
 from wessl.ensemble.heads import EnsembleHeads
 from wessl.ensemble.loss import multiview_loss
 from wessl.ensemble.targets import sinkhorn
+from wessl.products import matmul
 
 Record = dict[str, Any]
 SECONDS = 2.5
@@ -84,7 +85,7 @@ def product(device: torch.device) -> str:
     side = 1024 if device.type == "cpu" else 8192
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     a, b = torch.randn(2, side, side, device=device, dtype=dtype)
-    rate = 2 * side**3 / rounds(lambda: a @ b, device)
+    rate = 2 * side**3 / rounds(lambda: matmul(a, b), device)
     return f"{rate / 1e9:,.0f} GFLOP/s ({side} x {side}, {str(dtype).removeprefix('torch.')})"
 
 
