@@ -146,8 +146,9 @@ def _blur_matrix(sigma: Tensor, size: int, largest: float) -> Tensor:
     # At a thousandth of a pixel every tap but the middle one underflows to exactly 0.
     weight = torch.exp(-0.5 * (tap / sigma.clamp(min=1e-3)[:, None]).square())
     # The border pixel stands for all beyond it. Its taps are summed here, not by the scatter,
-    # whose order of additions is not fixed on a GPU; there, all but one of them are zero.
-    up_to = weight @ torch.ones_like(weight[0]).expand(len(tap), -1).triu()
+    # whose order of additions is not fixed on a GPU; there, all but one of them are zero. Nor by
+    # a product of matrices, whose rounding depends on how many pictures there are.
+    up_to = weight[:, :, None].expand(-1, -1, len(tap)).triu().sum(1)
     source = torch.arange(size, device=sigma.device)[:, None] + tap
     weight = torch.where(source == size - 1, up_to.flip(1)[:, None], weight[:, None])
     weight = torch.where(source == 0, up_to[:, None], weight)
