@@ -25,12 +25,12 @@ def measure() -> dict[str, list[float]]:
 
     from wessl.allocator import memory_kept
     from wessl.bench.pictures import pictures
-    from wessl.bench.steps import batch_shape, build_trainer, drawings, photographs
+    from wessl.bench.steps import batch_shape, build_trainer, drawings, transformer
     from wessl.bench.turns import Work, in_turns
     from wessl.bench.views import views_of
 
     device, works = torch.device("cpu"), dict[str, Work]()
-    for name, training in (("conv", drawings(quick=False)), ("ViT", photographs(quick=False))):
+    for name, training in (("conv", drawings(quick=False)), ("ViT", transformer(quick=False))):
         batch = pictures(*batch_shape(training.config), device)
         works[f"{name}, views"] = partial(views_of, batch, training.config.views)
         for precision in ("fp32", "bf16"):

@@ -337,7 +337,8 @@ def test_photographs_on_a_cpu_get_small_views_and_a_small_network(side, view, lo
 @pytest.mark.parametrize(
     "own",
     [{"encoder.kind": "vit"}, {"encoder.size": "S"}, {"encoder.size": "T"}, {"encoder.depth": 2},
-     {"encoder.patch_size": 8}, {"encoder.start": "random"}, {"encoder.dim": 64}],
+     {"encoder.patch_size": 8}, {"encoder.start": "random"}, {"encoder.dim": 64},
+     {"encoder.heads": 3}],
     ids=str,
 )  # fmt: skip
 def test_whoever_asks_for_a_transformer_on_a_cpu_gets_a_tiny_one(own):

@@ -20,9 +20,9 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
     "allocator": (set(), set()),  # what becomes of freed memory, for verbs and their processes
     "devices": (set(), {"torch"}),  # what a GPU or CPU can do, for all that choose
     "files": (set(), {"torch", "safetensors"}),  # whole files or none, for all that write
-    "products": ({"devices"}, {"torch"}),  # of matrices on a CPU, for encoder and ensemble
-    "ensemble": ({"products"}, {"torch"}),
-    "encoder": ({"products"}, {"torch", "triton"}),
+    "matrix_products": ({"devices"}, {"torch"}),  # of matrices on a CPU, for encoder and ensemble
+    "ensemble": ({"matrix_products"}, {"torch"}),
+    "encoder": ({"matrix_products"}, {"torch", "triton"}),
     "data": (  # fsspec and datasets open URLs and the hub, the last two decode JPEGs
         {"errors", "devices", "files"},
         {"torch", "triton", "numpy", "PIL", "scipy", "sklearn"}
@@ -54,7 +54,7 @@ ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may imp
         | {
             "_version",
             "devices",
-            "products",
+            "matrix_products",
             "encoder",
             "ensemble",
             "data",

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from wessl.devices import SHORT_WAIT, wait_briefly
+from wessl.verbs.launching.launch import told_to_processes
 
 
 def test_a_user_who_has_said_how_to_wait_is_heard():
@@ -17,6 +18,21 @@ def test_a_user_who_has_said_how_to_wait_is_heard():
     nothing: dict[str, str] = {"PATH": "/bin"}
     wait_briefly(nothing)
     assert nothing == {"PATH": "/bin", **SHORT_WAIT}
+
+
+@pytest.mark.parametrize("own", [{}, {"GOMP_SPINCOUNT": "7", "OMP_NUM_THREADS": "3"}])
+def test_processes_started_from_python_hear_it_and_the_caller_stays_as_before(monkeypatch, own):
+    for name in (*SHORT_WAIT, "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    before = dict(os.environ)
+    with told_to_processes(2):
+        told = {name: os.environ.get(name) for name in SHORT_WAIT}
+        threads = os.environ["OMP_NUM_THREADS"]
+    assert os.environ == before
+    assert told == (dict.fromkeys(SHORT_WAIT) | {"GOMP_SPINCOUNT": "7"} if own else SHORT_WAIT)
+    assert int(threads) == 3 if own else int(threads) >= 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GNU's OpenMP tells what it has read")

@@ -18,8 +18,6 @@ ON_A_CPU = {"two threads": RECORDS / "bench-cpu.json", "one": RECORDS / "bench-c
 OTHERS = ("timm's", "16 heads, a loop")
 COUNTS = {"one head": 1, "4 heads": 4, "16 heads": 16}
 PAPERS_GROUP = "ViT-B/16"
-BEFORE = "before"
-"""In the name of a run whose loss was another."""
 TRIALS = ("parts of 64 MB", "view by view")
 """In the names of rows that tried ways which have made room for a better one."""
 
@@ -30,10 +28,10 @@ def runs() -> list[State]:
     return [run for run in found if "code" not in run]
 
 
-def steps(today: bool = False) -> str:
+def steps(newest: bool = False) -> str:
     """Every row once, as the first run that has it measured it; today's loss is a table apart."""
     found: dict[str, dict[str, State]] = {}
-    for run in (run for run in runs() if run.get("today", False) == today):
+    for run in (run for run in runs() if run.get("newest", False) == newest):
         for row in run["rows"]:
             if not row["name"].endswith(TRIALS):
                 found.setdefault(row["group"], {}).setdefault(row["name"], row)
@@ -58,7 +56,7 @@ def step(row: State) -> list[str]:
 def overhead() -> str:
     """More heads beside one head of the same run."""
     lines = []
-    for run in runs():
+    for run in sorted(runs(), key=lambda run: not run.get("newest", False)):
         groups: dict[str, dict[int, State]] = {}
         for row in run["rows"]:
             if row["name"] in COUNTS:
@@ -68,8 +66,7 @@ def overhead() -> str:
                 where = f"{group}, {run['name']}" if "name" in run else group
                 lines.append(cost(where, m, rows[1], rows[m]))
     titles = ["", "one head: ms, GiB", "m heads: ms, GiB", "more time", "more memory"]
-    # The paper's encoder last, and of each what today's code does first.
-    lines.sort(key=lambda line: (line[0].startswith(PAPERS_GROUP), BEFORE in line[0]))
+    lines.sort(key=lambda line: line[0].startswith(PAPERS_GROUP))  # last, beside the paper's
     return grid(titles, lines) + "\n"
 
 
@@ -134,7 +131,7 @@ def share_of_views(path: Path = ON_A_CPU["two threads"]) -> str:
 
 TABLES = {
     "speed": steps,
-    "speed-today": partial(steps, today=True),
+    "speed-today": partial(steps, newest=True),
     "speed-cpu": on_a_cpu,
     "speed-cpu-views": share_of_views,
     "overhead": overhead,

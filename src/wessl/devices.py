@@ -18,6 +18,10 @@ that spin for longer take the core from whoever else runs there, and a step then
 (``benchmarks/threads.py``)."""
 
 
+NUMBERS = {"family": "cpu family", "model": "model"}
+"""What Linux calls a CPU's."""
+
+
 def wait_briefly(environment: MutableMapping[str, str]) -> None:
     """How long torch's threads spin while they wait for each other, unless the user has set it.
 
@@ -44,11 +48,17 @@ def cpu_facts() -> dict[str, str]:
 
 
 def cpu_name() -> str:
-    return cpu_facts().get("model name") or platform.processor() or platform.machine()
+    """With family and model, where Linux tells: a virtual machine may call all CPUs the same."""
+    facts = cpu_facts()
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    numbers = [f"{short} {facts[long]}" for short, long in NUMBERS.items() if long in facts]
+    return f"{name} ({', '.join(numbers)})" if numbers else name
 
 
-def is_amd() -> bool:
-    return "AuthenticAMD" in cpu_facts().get("vendor_id", platform.processor())
+def amd_family() -> int:
+    """25 is Zen 3 and 4, 26 Zen 5; 0 where it is nobody knows whose, or not AMD's."""
+    facts = cpu_facts()
+    return int(facts.get("cpu family", 0)) if facts.get("vendor_id") == "AuthenticAMD" else 0
 
 
 def make_current(device: "torch.device") -> None:

@@ -21,7 +21,6 @@ from wessl.settings import differences, to_dict
 
 State = dict[str, Any]
 ASKED = "as asked for"
-OF_TRANSFORMERS = tuple(f"encoder.{name}" for name in ("size", "depth", "patch_size", "start"))
 LOOKED_AT = 256
 """Pictures whose headers tell the typical size."""
 
@@ -115,7 +114,7 @@ def table(plan: Plan) -> str:
     """What was chosen and why, aligned; where the user's own setting stands, it says so."""
     rows = []
     for choice in beside(plan.choices, plan.asked):
-        if plan.config.encoder.kind == "conv" and choice.setting in OF_TRANSFORMERS:
+        if plan.config.encoder.kind == "conv" and choice.setting in auto.OF_TRANSFORMERS:
             continue
         own = choice.value
         group = choice.setting.split(".")[0]

@@ -251,7 +251,7 @@ def test_of_views_only_what_differs_is_shown(tmp_path):
     config = json.loads((paths[1] / "config.json").read_text())
     config["config"]["views"]["crops"][0]["size"] = 96
     (paths[1] / "config.json").write_text(json.dumps(config))
-    assert "1 setting differs of224 of96 views.crops.1.size 224 96" in report(*paths).text
+    assert "1 setting differs of224 of96 views.crops.0.size 224 96" in report(*paths).text
 
 
 def test_numbers_of_other_pictures_stand_in_another_table(tmp_path):

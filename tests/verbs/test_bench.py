@@ -29,6 +29,7 @@ from wessl.bench.steps import (
     drawings,
     photographs,
     quick_on_gpu,
+    transformer,
     transformer_on_gpu,
 )
 from wessl.bench.table import cells, compared_lines, measured_lines
@@ -70,7 +71,7 @@ def test_every_part_stands_beside_the_straightforward_way(measured):
             for row in rows_of(found, "step")
             if sizes in row["subject"] and row["subject"].endswith(f"m = {m}")
         ]
-        assert [row["way"] for row in alike] == 2 * ["wessl", "plain loop"]
+        assert [row["way"] for row in alike] == 3 * ["wessl", "plain loop"]
         assert all(row["facts"]["bytes"] > 0 for row in alike)
     assert {row["way"] for row in rows_of(found, "views")} == {"wessl"}  # no kernels on a CPU
     assert {row["way"] for row in rows_of(found, "loader")} == {"wessl", "PIL, one process"}
@@ -328,7 +329,7 @@ def test_a_gpu_without_bf16_is_measured_in_fp32():
 
 
 def test_the_straightforward_step_in_bf16_computes_in_bf16():
-    subject = photographs(quick=True).in_precision("bf16")
+    subject = transformer(quick=True).in_precision("bf16")
     trainer = build_trainer(subject, CPU)
     seen = set()
     baseline = Baseline(subject.config, trainer.student)
@@ -344,7 +345,9 @@ def test_the_straightforward_step_in_bf16_computes_in_bf16():
 
 
 @pytest.mark.parametrize("m", HEADS)
-@pytest.mark.parametrize("subject", [drawings(quick=True), photographs(quick=True)])
+@pytest.mark.parametrize(
+    "subject", [drawings(quick=True), photographs(quick=True), transformer(quick=True)]
+)
 def test_both_ways_take_the_same_steps(subject: Subject, m):
     config = override(subject.config, {"heads.count": m, "lr_start": 1e-3, "momentum": 0.9})
     trainer = build_trainer(Subject(subject.name, config), CPU)
@@ -368,7 +371,9 @@ def test_both_ways_take_the_same_steps(subject: Subject, m):
     assert apart < 1e-5 * moved
 
 
-@pytest.mark.parametrize("training", [drawings(quick=True), photographs(quick=True)])
+@pytest.mark.parametrize(
+    "training", [drawings(quick=True), photographs(quick=True), transformer(quick=True)]
+)
 def test_fifty_steps_in_bf16_follow_straightforward_ones_in_fp32(training: Subject):
     config = override(training.config, {"heads.count": 4, "lr": 3e-4, "warmup_epochs": 0.02})
     if config.encoder.kind == "vit":

@@ -42,12 +42,13 @@ from wessl.auto.length import (
     enough_budget,
     seconds_per_image,
 )
-from wessl.auto.sizes import NOT_SET, small
+from wessl.auto.sizes import NOT_SET, OF_TRANSFORMERS, small
 
 __all__ = [
     "FEW_STEPS",
     "FLOPS_PER_SECOND",
     "NOT_SET",
+    "OF_TRANSFORMERS",
     "START_SECONDS",
     "Choice",
     "DataFacts",

@@ -23,6 +23,15 @@ LARGE_SIDE = 160
 """Pixels of the shorter side, from which on views are those of the paper."""
 CPU_SIDE = 64
 """Pixels of large views on a CPU, at most."""
+OF_TRANSFORMERS = {
+    "encoder.size": ("T", "S"),
+    "encoder.dim": (8, 16),
+    "encoder.depth": (1, 2),
+    "encoder.heads": (1, 2),
+    "encoder.patch_size": (1, 2),
+    "encoder.start": ("random", "mimetic"),
+}
+"""What only a transformer has, and two values of each: set by the user, both become one."""
 AS_ASKED = "as asked for"
 NOT_SET = 0
 """A size that nobody set, where it is asked whether the user did."""
@@ -249,10 +258,9 @@ def _wants_transformer(base: Config, change: Change) -> bool:
 
     if changed("encoder.kind", "conv") == "vit":
         return True
-    others = {"encoder.size": ("T", "S"), "encoder.depth": (1, 2), "encoder.dim": (8, 16)}
-    others |= {"encoder.patch_size": (1, 2), "encoder.start": ("random", "mimetic")}
     return changed("encoder.kind", "vit") == "vit" and any(
-        changed(setting, one) == changed(setting, other) for setting, (one, other) in others.items()
+        changed(setting, one) == changed(setting, other)
+        for setting, (one, other) in OF_TRANSFORMERS.items()
     )
 
 

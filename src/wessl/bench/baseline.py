@@ -18,6 +18,7 @@ from wessl.config import Config, LossConfig
 from wessl.encoder.conv import ConvNet
 from wessl.encoder.vit import ViT
 from wessl.ensemble.heads import EnsembleHeads, StackedLinear
+from wessl.matrix_products import Linear
 from wessl.pretrain.model import Model
 from wessl.pretrain.schedules import Now
 from wessl.pretrain.step import Views
@@ -53,6 +54,9 @@ class Network(nn.Module):
     def __init__(self, encoder: nn.Module, heads: EnsembleHeads):
         super().__init__()
         self.encoder = copy.deepcopy(encoder)
+        for layer in self.encoder.modules():
+            if isinstance(layer, Linear):
+                layer.__class__ = nn.Linear  # type: ignore[assignment]  # with PyTorch's own product
         self.heads = nn.ModuleList(Head(heads, i) for i in range(heads.num_heads))
 
     def forward(self, views: Tensor, drop: Tensor | None = None) -> Tensor:

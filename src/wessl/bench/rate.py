@@ -5,7 +5,7 @@ from functools import cache
 import torch
 
 from wessl.bench.turns import timed
-from wessl.products import matmul
+from wessl.matrix_products import matmul
 
 
 @cache

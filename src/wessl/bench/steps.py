@@ -50,8 +50,8 @@ def subjects(device: torch.device, quick: bool, half: bool) -> list[list[Subject
     """
     if device.type == "cpu":
         precisions = ("fp32", "bf16") if half else ("fp32",)
-        both = [drawings(quick), photographs(quick)]
-        return [[training.in_precision(p) for p in precisions] for training in both]
+        trainings = [drawings(quick), photographs(quick), transformer(quick)]
+        return [[training.in_precision(p) for p in precisions] for training in trainings]
     precision, options = "bf16" if half else "fp32", Options(device=str(device))
     if quick:
         return [[quick_on_gpu(options).in_precision(precision)]]
@@ -72,7 +72,20 @@ def drawings(quick: bool) -> Subject:
 
 
 def photographs(quick: bool) -> Subject:
-    """What small photographs get on a CPU, in fewer pictures a step."""
+    """What photographs get on a CPU, in fewer pictures a step and with whole heads."""
+    batch = 4 if quick else 16
+    config = Config(
+        encoder=EncoderConfig(kind="conv", image_size=64, drop_path=0.0),
+        heads=HeadsConfig(depth=1, embed_dim=64, codes=2 * batch),
+        optim=OptimConfig(batch_size=batch),
+        views=dino_views(64, 32, 6),
+        short_side=96,
+    )
+    return Subject("conv encoder, 2x64 + 6x32", config)
+
+
+def transformer(quick: bool) -> Subject:
+    """What they get by ``--encoder.kind vit``, likewise."""
     batch, depth, hidden = (4, 2, 128) if quick else (16, 6, 1024)
     config = Config(
         encoder=EncoderConfig(size="T", patch_size=8, image_size=64, depth=depth),
@@ -95,7 +108,7 @@ def transformer_on_gpu(precision: str, options: Options, free_memory: float) -> 
 
 def quick_on_gpu(options: Options) -> Subject:
     """Without compilation, which takes longer than all the rest."""
-    config = photographs(quick=False).config
+    config = transformer(quick=False).config
     config = override(config, {"optim.batch_size": 64, "heads.codes": 128})
     name = "ViT-T/8 of 6 blocks, 2x64 + 6x32, not compiled"
     return Subject(name, config, replace(options, compile="off"))

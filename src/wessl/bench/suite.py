@@ -18,7 +18,7 @@ def measure_all(
 ) -> Iterator[list[Measured]]:
     """Steps, views, loader and few-shot sweep, each as soon as it is measured.
 
-    Two minutes on two cores, quick in seconds. ``half`` says whether the device multiplies bf16
+    Some minutes on two cores, quick in seconds. ``half`` says whether the device multiplies bf16
     itself.
     """
     for trainings in subjects(device, quick, half):

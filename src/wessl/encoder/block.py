@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wessl.encoder import kernels
 from wessl.encoder.segments import Segments
-from wessl.products import linear
+from wessl.matrix_products import Linear, linear
 
 
 class PatchEmbed(nn.Module):
@@ -33,11 +33,11 @@ class Attention(nn.Module):
     def __init__(self, dim: int, heads: int):
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
+        self.qkv = Linear(dim, 3 * dim)
+        self.proj = Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._out(self.mixed(x))
+        return self.proj(self.mixed(x))
 
     def mixed(self, x: Tensor, segments: Segments | None = None) -> Tensor:
         """What the tokens take from each other, before ``proj``."""
@@ -51,12 +51,9 @@ class Attention(nn.Module):
         q = linear(_first(x, segments), weight[:dim], bias[:dim])
         kv = linear(x, weight[dim:], bias[dim:])
         if segments is None:
-            return self._out(self._look(q, kv))
+            return self.proj(self._look(q, kv))
         batches = zip(segments.split_pictures(q), segments.split(kv), strict=True)
-        return self._out(torch.cat([self._look(*batch) for batch in batches]))
-
-    def _out(self, mixed: Tensor) -> Tensor:
-        return linear(mixed, self.proj.weight, self.proj.bias)
+        return self.proj(torch.cat([self._look(*batch) for batch in batches]))
 
     def _look(self, q: Tensor, kv: Tensor) -> Tensor:
         """What queries ``(b, 1, dim)`` find in keys and values ``(b, n, 2 dim)``."""
@@ -77,11 +74,11 @@ class Attention(nn.Module):
 class Mlp(nn.Module):
     def __init__(self, dim: int):
         super().__init__()
-        self.fc1 = nn.Linear(dim, 4 * dim)
-        self.fc2 = nn.Linear(4 * dim, dim)
+        self.fc1 = Linear(dim, 4 * dim)
+        self.fc2 = Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return linear(self.hidden(x), self.fc2.weight, self.fc2.bias)
+        return self.fc2(self.hidden(x))
 
     def hidden(self, x: Tensor) -> Tensor:
         """``(..., 4 dim)``, before ``fc2``."""

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wessl.encoder.sizes import GRID
-from wessl.products import linear
+from wessl.matrix_products import Linear
 
 
 class ResidualBlock(nn.Module):
@@ -58,7 +58,7 @@ class ConvNet(nn.Module):
         self.blocks = nn.Sequential(
             *(ResidualBlock(a, b, stride=min(i, 1) + 1) for i, (a, b) in enumerate(pairs))
         )
-        self.read = nn.Linear(self.dim * grid * grid, self.dim)
+        self.read = Linear(self.dim * grid * grid, self.dim)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -80,7 +80,7 @@ class ConvNet(nn.Module):
         # Pooling to the size the cells have changes nothing, and takes a tenth of a CPU's step.
         same = cells.shape[2:] == (self.grid, self.grid)
         pooled = cells if same else F.adaptive_avg_pool2d(cells, self.grid)
-        return linear(pooled.flatten(1), self.read.weight, self.read.bias)
+        return self.read(pooled.flatten(1))
 
 
 def group_norm(dim: int) -> nn.GroupNorm:

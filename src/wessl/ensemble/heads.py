@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from wessl.ensemble.checks import at_least_fp32
-from wessl.products import baddbmm, matmul
+from wessl.matrix_products import baddbmm, matmul
 
 Share = Literal["projection", "codebook"]
 

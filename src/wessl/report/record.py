@@ -136,12 +136,12 @@ def _values(same: Sequence[State], name: str) -> str:
 
 
 def _flat(config: State, prefix: str = "") -> State:
-    """One name for each setting: of a list of groups, such as the kinds of views, by number."""
+    """One name for each setting; kinds of views have numbers, as in flags."""
     found: State = {}
     for key, value in config.items():
         name = f"{prefix}{key}"
         if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-            value = {str(number): one for number, one in enumerate(value, 1)}
+            value = {str(number): one for number, one in enumerate(value)}
         found |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return found
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from wessl.encoder.kernels import attention, gelu, norm
 from wessl.encoder.segments import Segments
-from wessl.products import linear
+from wessl.matrix_products import linear
 
 
 def linear_attention(
@@ -71,7 +71,7 @@ def linear_add_norm(
     if in_half(h) and x.dtype == layer_type(h):
         branch = F.linear(h, layer.weight, layer.bias.detach())
         return norm.apply(x, branch, scale, layer.bias, then.weight, then.bias, then.eps)
-    y = add_plain(x, scale, linear(h, layer.weight, layer.bias))
+    y = add_plain(x, scale, layer(h))
     return y, then(y)
 
 

@@ -23,7 +23,7 @@ from wessl.encoder.vit import ViT
 from wessl.ensemble.heads import EnsembleHeads
 from wessl.ensemble.loss import multiview_loss
 from wessl.ensemble.targets import sinkhorn
-from wessl.products import matmul
+from wessl.matrix_products import matmul
 
 Record = dict[str, Any]
 SECONDS = 2.5

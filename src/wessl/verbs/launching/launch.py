@@ -16,7 +16,7 @@ import torch
 
 from wessl import plan
 from wessl.config import Options
-from wessl.devices import usable_cores
+from wessl.devices import SHORT_WAIT, usable_cores, wait_briefly
 from wessl.errors import Failure, Interrupted, UserError
 from wessl.pretrain.place import find_place
 from wessl.run import Run
@@ -100,15 +100,17 @@ def launch(options: Options, out: str | Path, words: list[str]) -> None:
 @contextlib.contextmanager
 def told_to_processes(count: int) -> Iterator[None]:
     """What they find in their environment; the caller's own is as before when they are gone."""
-    threads = os.environ.get("OMP_NUM_THREADS")
+    before = dict(os.environ)
     os.environ[LAUNCHED] = str(os.getpid())
-    os.environ["OMP_NUM_THREADS"] = threads or str(max(1, usable_cores() // count))
+    threads = before.get("OMP_NUM_THREADS") or str(max(1, usable_cores() // count))
+    os.environ["OMP_NUM_THREADS"] = threads
+    wait_briefly(os.environ)
     try:
         yield
     finally:
-        os.environ.pop(LAUNCHED)
-        if threads is None:
-            os.environ.pop("OMP_NUM_THREADS")
+        for name in (LAUNCHED, "OMP_NUM_THREADS", *SHORT_WAIT):
+            os.environ.pop(name, None)
+            os.environ.update({name: before[name]} if name in before else {})
 
 
 @contextlib.contextmanager

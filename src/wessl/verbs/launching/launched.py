@@ -17,7 +17,7 @@ import torch.distributed as dist
 from wessl import plan
 from wessl.config import Options
 from wessl.devices import make_current
-from wessl.errors import Failure, Interrupted, Lost, UserError
+from wessl.errors import Interrupted, Lost, UserError
 from wessl.pretrain.parallel import Elsewhere, Team, join
 from wessl.pretrain.place import Place, find_place
 
@@ -84,7 +84,7 @@ def telling(place: Place) -> Iterator[None]:
         leave_word(words, final=False, bereft=True)
         if launched:
             leave(1)
-        raise Failure(words) from error
+        raise Lost(words) from error
 
 
 def launcher(environment: Mapping[str, str] = os.environ) -> list[str]:
