@@ -14,7 +14,10 @@ from wessl.study.text import grid
 State = dict[str, Any]
 RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
 RECORD = RECORDS / "speed-h200.json"
-ON_A_CPU = {"two threads": RECORDS / "bench-cpu.json", "one": RECORDS / "bench-cpu-one-thread.json"}
+ON_A_CPU = {
+    zen: RECORDS / f"bench-{zen.lower().replace(' ', '')}.json" for zen in ("Zen 4", "Zen 5")
+}
+SHOWN = ("m = 1", "m = 16")
 OTHERS = ("timm's", "16 heads, a loop")
 COUNTS = {"one head": 1, "4 heads": 4, "16 heads": 16}
 PAPERS_GROUP = "ViT-B/16"
@@ -81,12 +84,13 @@ def cost(group: str, m: int, one: State, more: State) -> list[str]:
 
 
 def on_a_cpu() -> str:
-    """Both ways in each precision, and ours in bf16 beside the straightforward one in fp32."""
+    """Both ways in each precision, and ours in bf16 beside the plain step in fp32."""
     lines = []
-    for threads, path in ON_A_CPU.items():
+    for cpu, path in ON_A_CPU.items():
+        lines.append([f"**{cpu}**", *[""] * 5])
         found: dict[str, dict[str, list[float]]] = {}
         for row in json.loads(path.read_text())["rows"]:
-            if row["section"] == "step":
+            if row["section"] == "step" and row["subject"].endswith(SHOWN):
                 precision = "bf16" if ", bf16," in row["subject"] else "fp32"
                 subject = row["subject"].replace(f", {precision}", "")
                 found.setdefault(subject, {})[f"{precision} {row['way']}"] = row["rounds"]
@@ -97,7 +101,7 @@ def on_a_cpu() -> str:
                 for cell in beside(rounds[f"{precision} wessl"], rounds[f"{precision} plain loop"])
             ]
             across = beside(rounds["bf16 wessl"], rounds["fp32 plain loop"])[1]
-            lines.append([f"{subject}, {threads}", *told, across])
+            lines.append([subject, *told, across])
     titles = ["", "fp32, ms", "ratio", "bf16, ms", "ratio", "ours in bf16, plain in fp32"]
     return grid(titles, lines) + "\n"
 
@@ -110,7 +114,7 @@ def beside(ours: list[float], plain: list[float]) -> list[str]:
     return [" / ".join(both), f"{times_as_fast(ours, plain):.2f} ({between})"]
 
 
-def share_of_views(path: Path = ON_A_CPU["two threads"]) -> str:
+def share_of_views(path: Path = ON_A_CPU["Zen 4"]) -> str:
     """Time of the views over that of a step with one head."""
     rows = json.loads(path.read_text())["rows"]
     lines = []
