@@ -106,6 +106,15 @@ def test_a_budget_is_kept(name, given_facts, wanted):
     assert 0 < config.optim.warmup_epochs < config.optim.epochs
 
 
+def test_two_cores_get_through_more_epochs_and_more_are_not_relied_on():
+    def epochs(cores):
+        config, _ = auto.small("auto", replace(facts(2000, 375, 3), cores=cores), 1200.0)
+        return config.optim.epochs
+
+    assert 1.7 * epochs(1) < epochs(2) < 2.1 * epochs(1)
+    assert epochs(16) == epochs(2)
+
+
 @given(st.sampled_from(STARRED), SETTINGS, st.floats(0.01, 0.99))
 def test_a_budget_below_one_epoch_is_refused(name, given_facts, share):
     with pytest.raises(UserError, match="--budget"):

@@ -158,6 +158,7 @@ def look_at(source: Source, device: torch.device) -> DataFacts:
         device="cuda" if device.type == "cuda" else "cpu",
         memory_bytes=available_memory(device),
         cpu_bf16=device.type == "cpu" and has_bf16(device),
+        cores=torch.get_num_threads(),
     )
 
 

@@ -18,6 +18,8 @@ class DataFacts:
     """What the device has to give."""
     cpu_bf16: bool = False
     """Whether the device is a CPU with instructions for bf16 products."""
+    cores: int = 1
+    """Of a CPU, that share the work."""
 
     @property
     def short_side(self) -> int:

@@ -9,8 +9,11 @@ from wessl.pretrain.cost import flops_per_image
 
 LONGEST = 800
 """Epochs: the paper's longest run, and the most a budget can buy."""
-FLOPS_PER_SECOND = {"cuda": 3e14, "cpu": 6e10}
-"""Effective: bf16 on one H200 (2,200 images/s of dino-star-ent/vits16); fp32 on a server's core."""
+FLOPS_PER_SECOND = {"cuda": 3e14, "cpu": 5e10}
+"""Effective: bf16 on one H200 (2,200 images/s of dino-star-ent/vits16); fp32 on a server's core,
+where steps without their views make 8e10 to 9.5e10 (``docs/speed.md``)."""
+COUNTED_CORES = 2
+"""Two are nearly twice as fast as one; more were not measured, and are not relied on."""
 HALF_ON_A_CPU = 2.0
 """How many times as fast bf16 is on a CPU that has it."""
 USED = 0.9
@@ -23,20 +26,21 @@ FEW_STEPS = 100
 """Below it an encoder hardly differs from a random one."""
 
 
-def seconds_per_image(config: Config, device: str) -> float:
+def seconds_per_image(config: Config, device: str, cores: int = 1) -> float:
     """A crude estimate of training time: operations over a rate, and a price for every step.
 
-    Other GPUs than an H200 are slower, often several times; more CPU cores are faster.
+    Other GPUs than an H200 are slower, often several times.
     """
     of_steps = SECONDS_PER_STEP[device] / config.optim.batch_size
     half = device == "cpu" and config.precision == "bf16"
     rate = FLOPS_PER_SECOND[device] * (HALF_ON_A_CPU if half else 1)
+    rate *= min(cores, COUNTED_CORES) if device == "cpu" else 1
     return flops_per_image(config) / rate + of_steps
 
 
 def choose_epochs(config: Config, facts: DataFacts, budget: float | None) -> Choice:
     n = facts.pictures
-    epoch = n * seconds_per_image(config, facts.device)
+    epoch = n * seconds_per_image(config, facts.device, facts.cores)
     if budget is None:
         epochs = 200 if n <= 20_000 else 100 if n <= 200_000 else max(30, 20_000_000 // n)
         epochs = 50 if facts.grey_drawings else epochs
@@ -44,13 +48,13 @@ def choose_epochs(config: Config, facts: DataFacts, budget: float | None) -> Cho
             f"for {n:,} pictures; roughly {duration(epochs * epoch)}, which --budget can change"
         )
         return Choice("optim.epochs", epochs, reason)
-    least = budget_for(1, config, n, facts.device)
+    least = budget_for(1, config, n, facts.device, facts.cores)
     of_epoch = n // config.optim.batch_size
     if not budget >= least:
         fewer = "; or give fewer pictures" if of_epoch > FEW_STEPS else ""
         raise UserError(
             f"--budget of {duration(budget)} is less than one epoch of {n:,} pictures takes; to "
-            f"learn something, {enough_budget(config, n, facts.device)}{fewer}"
+            f"learn something, {enough_budget(config, n, facts.device, facts.cores)}{fewer}"
         )
     epochs = int(min(LONGEST, 1 + USED * (budget - least) / epoch))
     reason = f"fit into {duration(budget)} at roughly {duration(epoch)} an epoch"
@@ -61,13 +65,13 @@ def choose_epochs(config: Config, facts: DataFacts, budget: float | None) -> Cho
     return Choice("optim.epochs", epochs, reason, warning=epochs * of_epoch < FEW_STEPS)
 
 
-def budget_for(epochs: float, config: Config, pictures: int, device: str) -> float:
+def budget_for(epochs: float, config: Config, pictures: int, device: str, cores: int = 1) -> float:
     """Seconds that so many epochs need, by the estimate that turns a budget into epochs."""
-    epoch = pictures * seconds_per_image(config, device)
+    epoch = pictures * seconds_per_image(config, device, cores)
     return START_SECONDS[device] + epochs * epoch / USED
 
 
-def enough_budget(config: Config, pictures: int, device: str) -> str:
+def enough_budget(config: Config, pictures: int, device: str, cores: int = 1) -> str:
     """What to ask for instead of a budget that is too small to learn anything in.
 
     >>> enough_budget(Config(), 10_000, "cuda")
@@ -75,7 +79,7 @@ def enough_budget(config: Config, pictures: int, device: str) -> str:
     """
     steps = max(1, pictures // config.optim.batch_size)
     epochs = math.ceil(FEW_STEPS / steps)
-    budget = as_budget(budget_for(epochs, config, pictures, device))
+    budget = as_budget(budget_for(epochs, config, pictures, device, cores))
     counted = f"{epochs} epoch{'s' * (epochs != 1)}, {epochs * steps:,} steps"
     return f"allow --budget {budget} or more: {counted}"
 

@@ -46,7 +46,8 @@ def plan_study(asked: Asked) -> Planned:
     if asked.data.test is not None:
         tested = open_labelled(asked.data.test, "--test", cache)
         refuse_other_classes(source, tested)
-    facts, kind = plan.look_at(source, device), asked.study.kind
+    facts = dataclasses.replace(plan.look_at(source, device), cores=1)  # for each run
+    kind = asked.study.kind
     protocols = () if kind in ("overhead", "transfer") else allowed(asked, source, tested)
     # Said in full, so that asking for the usual number of draws is not another measurement.
     draws = asked.draws or asked.size.draws or usual_draws(_classes(source))

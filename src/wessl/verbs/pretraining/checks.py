@@ -105,7 +105,7 @@ def few_steps(
     return (
         f"warning: --budget of {duration(budget)} allows {_count(epochs, 'epoch')} of {made}, "
         f"which makes {_count(steps, 'step')}, too few to learn much; "
-        f"{enough_budget(config, pictures, device.type)}"
+        f"{enough_budget(config, pictures, device.type, torch.get_num_threads())}"
     )
 
 
