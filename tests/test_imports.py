@@ -11,7 +11,7 @@ THIRD_PARTY = {
     "torch", "numpy", "PIL", "scipy", "sklearn", "safetensors", "tyro", "rich", "matplotlib",
 }  # fmt: skip
 CONFIG = {"errors", "config", "settings"}
-# Beyond the design's table: these three are leaves without torch that rooms above may read;
+# Beyond the design's table: errors, config and settings are leaves that rooms above may read;
 # data reads scikit-learn's digits and, with scipy, .mat files, lazily; weights reads other people's
 # files for run; triton comes with torch's CUDA builds; auto, plan and verbs wire rooms as cli does.
 ROOMS = {  # room: (wessl's rooms it may import, third-party packages it may import)
