@@ -38,7 +38,7 @@ from wessl.bench.steps import (
     batch_shape,
     build_and_weigh,
     build_trainer,
-    plain_loop,
+    plain_step,
     views_of,
 )
 from wessl.bench.turns import Work
@@ -67,7 +67,7 @@ GROUPS: dict[str, dict[str, Any]] = {
 class Row:
     group: str
     name: str
-    way: Literal["wessl", "plain loop", "timm", "lightly"] = "wessl"
+    way: Literal["wessl", "plain step", "timm", "lightly"] = "wessl"
     compile: bool = True
     views: bool = False
     """Measured a second time with views made every step."""
@@ -91,8 +91,8 @@ class Row:
         """The step, and the step with its views."""
         options = Options(device=str(device), compile="on" if self.compile else "off")
         subject = Subject(self.name, self.config, options)
-        if self.way == "plain loop":
-            return dict(step=plain_loop(subject, device, views_of(subject, device)))
+        if self.way == "plain step":
+            return dict(step=plain_step(subject, device, views_of(subject, device)))
         if self.way in PEERS:
             size = {"S": "small", "B": "base"}[self.config.encoder.size]
             views, peer = views_of(subject, device), PEERS[self.way](device, size)
@@ -119,7 +119,7 @@ ROWS = [
     Row(SMALL, f"{PEER}, not compiled", "timm", False, recipe=DINO),
     Row(SMALL, PEER, "timm", recipe=DINO),
     Row(SMALL, "DINO: one head of 65,536 codes", recipe=DINO),
-    Row(SMALL, "16 heads, a loop over heads and views, not compiled", "plain loop", False),
+    Row(SMALL, "16 heads, a loop over heads and views, not compiled", "plain step", False),
     Row(SMALL, "16 heads, not compiled", compile=False),
     Row(SMALL, "one head", settings={"heads.count": 1}),
     Row(SMALL, "4 heads", settings={"heads.count": 4}),

@@ -98,9 +98,9 @@ def on_a_cpu() -> str:
             told = [
                 cell
                 for precision in ("fp32", "bf16")
-                for cell in beside(rounds[f"{precision} wessl"], rounds[f"{precision} plain loop"])
+                for cell in beside(rounds[f"{precision} wessl"], rounds[f"{precision} plain step"])
             ]
-            across = beside(rounds["bf16 wessl"], rounds["fp32 plain loop"])[1]
+            across = beside(rounds["bf16 wessl"], rounds["fp32 plain step"])[1]
             lines.append([subject, *told, across])
     titles = ["", "fp32, ms", "ratio", "bf16, ms", "ratio", "ours in bf16, plain in fp32"]
     return grid(titles, lines) + "\n"

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import time
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,22 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # on Linux
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def busy_cores(seconds: float = 0.5) -> float:
+    """How many cores other programs use, while this one waits; 0 where nobody tells."""
+    try:
+        before = _worked()
+        time.sleep(seconds)
+        return max(0.0, _worked() - before) / seconds
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _worked() -> float:
+    """Seconds that all cores have worked since Linux began: neither idle nor waiting for a disk."""
+    times = [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(times) - times[3] - times[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_facts() -> dict[str, str]:

@@ -280,6 +280,19 @@ def test_words_are_wrapped_without_tearing_numbers_from_their_signs():
     assert "paired" not in explain(invented(["a"], ["1-shot"]), 200)
 
 
+def test_what_was_chosen_is_told_of_every_encoder_and_once_where_it_is_the_same():
+    record = invented(["a", "b", "c"], ["1-shot"])
+    how = dict(neighbours_chosen="by leave-one-out")
+    for row, k in zip(record["rows"], (10, 100, 10), strict=False):
+        row["results"] = row["results"] | {"k-NN": dict(k=k, protocol=how)}
+    record["columns"] = ["1-shot", "k-NN"]
+    words = explain(record, 400)
+    assert "k-NN: k = 10 (a, c); k = 100 (b), chosen by leave-one-out." in words
+    record["rows"][1]["results"]["k-NN"]["k"] = 10
+    assert "k-NN: k = 10, chosen by leave-one-out." in explain(record, 400)
+    assert words.count("1-shot: ") == 1
+
+
 def test_one_picture_and_one_class_are_told_as_one():
     record = invented(["a"], ["1-shot"])
     assert explain(record, 400).startswith("500 test pictures of 10 classes (")

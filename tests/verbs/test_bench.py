@@ -32,10 +32,10 @@ from wessl.bench.steps import (
     transformer,
     transformer_on_gpu,
 )
-from wessl.bench.table import cells, compared_lines, measured_lines
+from wessl.bench.table import cells, compared_lines, in_short, measured_lines
 from wessl.bench.turns import Measured, in_turns
 from wessl.config import Options
-from wessl.devices import has_bf16
+from wessl.devices import busy_cores, has_bf16
 from wessl.errors import Failure, UserError
 from wessl.settings import override
 
@@ -61,7 +61,7 @@ def scale(row, factor):
     row["rounds"] = [factor * seconds for seconds in row["rounds"]]
 
 
-def test_every_part_stands_beside_the_straightforward_way(measured):
+def test_every_part_stands_beside_the_plain_way(measured):
     _, found = measured
     precisions = ("fp32", "bf16") if has_bf16(CPU) else ("fp32",)
     for m, precision in itertools.product(HEADS, precisions):
@@ -71,7 +71,7 @@ def test_every_part_stands_beside_the_straightforward_way(measured):
             for row in rows_of(found, "step")
             if sizes in row["subject"] and row["subject"].endswith(f"m = {m}")
         ]
-        assert [row["way"] for row in alike] == 3 * ["wessl", "plain loop"]
+        assert [row["way"] for row in alike] == 3 * ["wessl", "plain step"]
         assert all(row["facts"]["bytes"] > 0 for row in alike)
     assert {row["way"] for row in rows_of(found, "views")} == {"wessl"}  # no kernels on a CPU
     assert {row["way"] for row in rows_of(found, "loader")} == {"wessl", "PIL, one process"}
@@ -212,9 +212,65 @@ def test_every_line_fits_a_narrow_terminal(measured):
     rows = [Measured(**{k: v for k, v in row.items() if k != "seconds"}) for row in found["rows"]]
     terminal = Console(width=80, file=io.StringIO(), markup=False)
     terminal.print(*measured_lines(rows), sep="\n")
-    terminal.print(*compared_lines(compare(found, found)), sep="\n")
+    slower = copy.deepcopy(found)
+    for row in rows_of(slower, "step")[::2]:
+        scale(row, 3)
+    terminal.print(*compared_lines(compare(found, slower)), sep="\n")
     assert "\N{HORIZONTAL ELLIPSIS}" not in terminal.file.getvalue()
     assert "excess" in terminal.file.getvalue()
+    assert "beside plain" in terminal.file.getvalue()
+
+
+def test_a_comparison_shows_what_has_changed_and_counts_the_rest(measured):
+    _, old = measured
+    assert len(list(compared_lines(compare(old, old)))) == 1
+    new = copy.deepcopy(old)
+    for row in new["rows"]:
+        row["rounds"] = [row["seconds"]] * len(row["rounds"])
+    scale(rows_of(new, "views")[0], 2)
+    changes = compare(old, new)
+    title, _, counted = compared_lines(changes)
+    assert str(title) == f"views: {rows_of(new, 'views')[0]['subject']}"
+    assert counted == f"{len(changes) - 1} of {len(changes)} numbers have changed by less than 5 %"
+
+
+def step(precision, way, seconds):
+    return Measured("step", f"net, {precision}, batch 4, m = 1", way, [seconds] * 3, 4)
+
+
+def test_in_short_ours_stands_beside_the_plain_step_of_either_precision():
+    rows = [
+        step("fp32", "wessl", 2.0),
+        step("fp32", "plain step", 4.0),
+        step("bf16", "wessl", 1.0),
+        step("bf16", "plain step", 1.5),
+    ]
+    assert set(in_short(rows)) == {
+        "in fp32 2.00 times as fast as a plain step in fp32",
+        "in bf16 4.00 times as fast as a plain step in fp32",
+        "in bf16 1.50 times as fast as a plain step in bf16",
+    }
+    assert list(in_short(rows[2:])) == ["in bf16 1.50 times as fast as a plain step in bf16"]
+
+
+def test_rounds_that_differ_and_work_that_differs_are_told():
+    quick, slow = (
+        Measured("step", "x", way, [1.0, 1.0, t], 4) for way, t in (("a", 1.4), ("b", 2))
+    )
+    assert ["uneven" in cells(row, slow)[3] for row in (quick, slow)] == [False, True]
+    assert cells(quick, slow, same_work=False)[0] == ""
+    assert cells(quick, slow)[0] == "1,000.0 ms"
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only Linux tells")
+def test_other_programs_are_told_before_anything_is_measured(monkeypatch, capsys):
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        assert busy_cores(0.5) > 0.3
+        other.kill()
+    monkeypatch.setattr("wessl.verbs.bench.busy_cores", lambda: 1.5)
+    monkeypatch.setattr("wessl.verbs.bench.measure_all", lambda *_: iter([[]]))
+    wessl.bench(device="cpu", quick=True)
+    assert "warning: other programs keep 1.5 of" in capsys.readouterr().out
 
 
 def test_other_sizes_are_not_compared_and_another_machine_is_named(measured):
@@ -328,7 +384,7 @@ def test_a_gpu_without_bf16_is_measured_in_fp32():
         assert ", fp32, batch" in subject.with_heads(1).name
 
 
-def test_the_straightforward_step_in_bf16_computes_in_bf16():
+def test_the_plain_step_in_bf16_computes_in_bf16():
     subject = transformer(quick=True).in_precision("bf16")
     trainer = build_trainer(subject, CPU)
     seen = set()
@@ -374,7 +430,7 @@ def test_both_ways_take_the_same_steps(subject: Subject, m):
 @pytest.mark.parametrize(
     "training", [drawings(quick=True), photographs(quick=True), transformer(quick=True)]
 )
-def test_fifty_steps_in_bf16_follow_straightforward_ones_in_fp32(training: Subject):
+def test_fifty_steps_in_bf16_follow_plain_ones_in_fp32(training: Subject):
     config = override(training.config, {"heads.count": 4, "lr": 3e-4, "warmup_epochs": 0.02})
     if config.encoder.kind == "vit":
         small = {"encoder.dim": 64, "encoder.heads": 2, "batch_size": 16, "codes": 64}
@@ -396,7 +452,7 @@ def test_fifty_steps_in_bf16_follow_straightforward_ones_in_fp32(training: Subje
     assert fast == pytest.approx(plain, rel=3e-3)
 
 
-def test_the_straightforward_step_refuses_what_it_does_not_do():
+def test_the_plain_step_refuses_what_it_does_not_do():
     config = override(drawings(quick=True).config, {"weighting": "prob"})
     trainer = build_trainer(Subject("", config), CPU)
     with pytest.raises(ValueError, match="DINO"):

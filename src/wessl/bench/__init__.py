@@ -1,1 +1,1 @@
-"""How fast this machine does our work, beside the straightforward way of doing the same."""
+"""How fast this machine does our work, beside the plain way of doing the same."""

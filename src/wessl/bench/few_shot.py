@@ -75,7 +75,7 @@ def measure_few_shot(
         name = (
             f"{shots}-shot, {len(FEW_SHOT_STRENGTHS)} strengths x {draws} draws, "
             f"{classes} classes, {features} features, "
-            + ("a thread each" if device.type == "cpu" else "a GPU beside a thread")
+            + ("one thread" if device.type == "cpu" else "a GPU beside a thread")
         )
         for way, sweeps in zip(("wessl", "scikit-learn"), zip(*turns, strict=True), strict=True):
             excess = float((sweeps[0].objectives / lowest - 1).max())

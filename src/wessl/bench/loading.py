@@ -21,7 +21,7 @@ from wessl.errors import Failure
 
 SHORT_SIDE = 256
 SAMPLE = 512
-"""Files the straightforward way decodes at most: one process would need minutes for all."""
+"""Files the plain way decodes at most: one process would need minutes for all."""
 
 
 def measure_loading(

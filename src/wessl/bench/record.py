@@ -19,7 +19,7 @@ from wessl.bench.turns import Measured, times_as_fast
 from wessl.devices import SHORT_WAIT, cpu_name
 from wessl.errors import UserError
 
-FORMAT = 2
+FORMAT = 3
 """Of the file, and of what its numbers are of: one of another format is not compared."""
 Key = tuple[str, str, str]
 Rows = dict[Key, dict[str, Any]]
@@ -40,7 +40,7 @@ class Change:
     scatter: float = 1.0
     """The third quartile of the rounds of then over their median."""
     beside: float | None = None
-    """For a time, its ratio to the straightforward way's, now over then: load falls on both."""
+    """For a time, its ratio to the plain way's, now over then: load falls on both."""
 
     @property
     def ours(self) -> bool:
@@ -131,7 +131,7 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
         return {(row["section"], row["subject"], row["way"]): row for row in record["rows"]}
 
     before, after, changes = by_key(old), by_key(new), []
-    last = {key[:2]: key for key in after}  # of each subject the straightforward way, if any
+    last = {key[:2]: key for key in after}  # of each subject the plain way, if any
     for key, row in after.items():
         if key not in before:
             continue

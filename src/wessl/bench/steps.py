@@ -100,7 +100,7 @@ def transformer(quick: bool) -> Subject:
 def transformer_on_gpu(precision: str, options: Options, free_memory: float) -> Subject:
     config = Config(heads=HeadsConfig(count=max(HEADS), codes=1024))
     config = override(config, {"precision": precision})
-    # Two fifths: the straightforward step needs more, and both are there at once.
+    # Two fifths: the plain step needs more, and both are there at once.
     batch = min(256, batch_that_fits(config, 0.4 * free_memory))
     config = override(config, {"optim.batch_size": batch})
     return Subject("ViT-S/16, 2x224 + 10x96", config, options)
@@ -117,8 +117,8 @@ def quick_on_gpu(options: Options) -> Subject:
 def measure_steps(
     trainings: list[Subject], device: torch.device, seconds: float, least: int
 ) -> list[Measured]:
-    """Rows ``wessl`` and ``plain loop`` for each number of heads, all of them in turns."""
-    ways = {"wessl": ours, "plain loop": plain_loop}
+    """Rows ``wessl`` and ``plain step`` for each number of heads, all of them in turns."""
+    ways = {"wessl": ours, "plain step": plain_step}
     views = views_of(trainings[0], device)
     subject_of: dict[str, Subject] = {}
     works: dict[tuple[str, str], Work] = {}
@@ -157,7 +157,7 @@ def ours(subject: Subject, device: torch.device, views: Views) -> Work:
     return partial(build_trainer(subject, device).train_step, views)
 
 
-def plain_loop(subject: Subject, device: torch.device, views: Views) -> Work:
+def plain_step(subject: Subject, device: torch.device, views: Views) -> Work:
     config = subject.config
     baseline = Baseline(config, build_model(config).to(device))
     now = schedule(500, 100_000, 1000, config.optim, config.loss, config.heads.codes)

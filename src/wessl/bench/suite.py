@@ -33,4 +33,4 @@ def measure_all(
     yield measure_loading(device, count, 16 if quick else 64, seconds=0.5 if quick else 8)
     say("the few-shot sweep")
     classes, features, draws = (5, 32, 2) if quick else (30, 192, 3)
-    yield measure_few_shot(device, classes, features, draws, rounds=2 if quick else 3)
+    yield measure_few_shot(device, classes, features, draws, rounds=2 if quick else 7)

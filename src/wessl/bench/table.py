@@ -11,25 +11,31 @@ from wessl.bench.record import Change
 from wessl.bench.turns import Measured, times_as_fast
 
 ITEMS = {"step": "img/s", "views": "img/s", "loader": "img/s", "few-shot": "fits/s"}
-WIDTHS = (18, 13, 16, 9, 20)
+WIDTHS = (18, 13, 16, 9, 0)
+UNEVEN = 1.5
+"""The slowest round over the quickest, from which on something else was at work."""
+ALIKE = 0.05
+"""A number that has changed by less is not shown in a comparison."""
 
 
 def measured_lines(rows: list[Measured]) -> Iterator[RenderableType]:
     """Each subject's name, and under it a line for each way of doing it.
 
-    The ratio is how many times as fast it is as the last of them, the straightforward one.
+    The ratio is how many times as fast it is as the last of them, the plain one.
     """
     for (section, subject), group in groupby(rows, lambda row: (row.section, row.subject)):
         yield Text(f"{section}: {subject}", style="bold")
         alike, grid = list(group), Table.grid()
+        same_work = len({row.items for row in alike}) == 1
         for number, width in enumerate(WIDTHS):
             grid.add_column(min_width=width, justify="right" if number else "left", no_wrap=True)
         for row in alike:
-            grid.add_row(f"  {row.way}", *cells(row, alike[-1]))
+            grid.add_row(f"  {row.way}", *cells(row, alike[-1], same_work))
         yield grid
 
 
-def cells(row: Measured, last: Measured) -> list[str]:
+def cells(row: Measured, last: Measured, same_work: bool = True) -> list[str]:
+    """Milliseconds of a round only where all ways did as much in one."""
     facts, more = row.facts, []
     if "bytes" in facts:
         more.append(f"{facts['bytes'] / 2**20:,.0f} MiB")
@@ -39,8 +45,10 @@ def cells(row: Measured, last: Measured) -> list[str]:
         more.append(f"rate {facts['of_products']:.0%}")
     if "excess" in facts:
         more.append(f"excess {facts['excess']:.0e}")
+    if max(row.rounds) > UNEVEN * min(row.rounds):
+        more.append("uneven")
     return [
-        f"{1e3 * row.seconds:,.1f} ms",
+        f"{1e3 * row.seconds:,.1f} ms" if same_work else "",
         f"{rate(row.items / row.seconds)} {ITEMS[row.section]}",
         "" if row is last else f"{times_as_fast(row.by_item, last.by_item):.2f}x",
         "  " + ", ".join(more),
@@ -51,20 +59,43 @@ def rate(items: float) -> str:
     return f"{items:,.0f}" if items >= 100 else f"{items:.3g}"
 
 
-def compared_lines(changes: list[Change]) -> Iterator[RenderableType]:
-    """The same subjects, each number as now over then: below 1 is better.
+def in_short(rows: list[Measured]) -> Iterator[str]:
+    """How many times as fast our steps are as the plain ones, over all sizes and numbers of heads.
 
-    Behind a time, the same of its ratio to the straightforward way, which had the same machine.
+    In the same precision, and in bf16 beside the plain ones in fp32, as one would write them first.
     """
-    for (section, subject), group in groupby(changes, lambda c: (c.section, c.subject)):
+    times: dict[tuple[str, str], list[float]] = {}
+    plain = {row.subject: row for row in rows if row.section == "step" and row.way != "wessl"}
+    for row in rows:
+        if row.section == "step" and row.way == "wessl":
+            precision = "bf16" if ", bf16," in row.subject else "fp32"
+            for other in {precision, "fp32"}:
+                beside = plain.get(row.subject.replace(f", {precision},", f", {other},"))
+                if beside is not None:
+                    ratio = times_as_fast(row.by_item, beside.by_item)
+                    times.setdefault((precision, other), []).append(ratio)
+    for (ours, other), ratios in sorted(times.items(), reverse=True):
+        low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
+        between = f"{low} to {high}" if low != high else low
+        yield f"in {ours} {between} times as fast as a plain step in {other}"
+
+
+def compared_lines(changes: list[Change]) -> Iterator[RenderableType]:
+    """What has changed, now over then: below 1 is better.
+
+    Behind a time, the same of its ratio to the plain way, which had the same machine.
+    """
+    changed = [c for c in changes if c.worse or abs(c.ratio - 1) > ALIKE]
+    for (section, subject), group in groupby(changed, lambda c: (c.section, c.subject)):
         yield Text(f"{section}: {subject}", style="bold")
         grid = Table.grid(padding=(0, 1))
-        for width in (18, 10, 8, 13, 10):
+        for width in (18, 10, 8, 22, 0):
             grid.add_column(min_width=width, no_wrap=True)
         for change in group:
             mark = "" if not change.worse else "slower" if change.what == "time" else "more"
             style = "bold red" if mark else None
-            beside = "" if change.beside is None else f"beside {change.beside:.2f}"
+            beside = "" if change.beside is None else f"({change.beside:.2f} beside plain)"
             told = (f"  {change.way}", change.what, f"{change.ratio:.2f}", beside, mark)
             grid.add_row(*told, style=style)
         yield grid
+    yield f"{len(changes) - len(changed)} of {len(changes)} numbers have changed by less than 5 %"

@@ -9,7 +9,7 @@ from wessl.commands.reading import read
 class Bench:
     """Measure training steps, views, loader and few-shot sweep on this machine.
 
-    Each stands beside the straightforward way of doing the same; a ratio of 2 is twice as fast.
+    Each stands beside the plain way of doing the same; a ratio of 2 is twice as fast.
     """
 
     device: str = "auto"

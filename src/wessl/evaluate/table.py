@@ -157,7 +157,7 @@ def _gain(gain: Record | None) -> str:
 
 
 def explain(record: Record, width: int | None = None) -> str:
-    """The protocols of the first row in words: what was chosen how, on how many pictures."""
+    """The protocols in words: what was chosen how, for whom, on how many pictures."""
     train, test = record["train"], record["test"]
     lines = [
         f"{_count(test['pictures'], 'test picture')} of {_count(test['classes'], 'class', 'es')} "
@@ -169,21 +169,44 @@ def explain(record: Record, width: int | None = None) -> str:
         * (sum(map(_competes, record["rows"])) > 1)
         + ".",
     ]
-    results = record["rows"][0]["results"]
-    lines += [f"{n}: {_words(results[n])}." for n in record["columns"] if n in results]
+    for name in record["columns"]:
+        measured = {
+            row["name"]: row["results"][name] for row in record["rows"] if name in row["results"]
+        }
+        if measured:
+            lines.append(f"{name}: {_of_all(measured)}.")
     return "\n".join(_wrapped(line, width) for line in lines)
 
 
-def _words(result: Record) -> str:
+def _of_all(results: dict[str, Record]) -> str:
+    """What was chosen for each, who shares a choice named together, and how."""
+    takers: dict[str, list[str]] = {}
+    for name, result in results.items():
+        takers.setdefault(_choice(result), []).append(name)
+    if len(takers) == 1:
+        choices = [*takers]
+    else:
+        choices = [f"{choice} ({', '.join(names)})" for choice, names in takers.items()]
+    return f"{'; '.join(choices)}, {_how(next(iter(results.values())))}"
+
+
+def _choice(result: Record) -> str:
     said = result["protocol"]
     if "strength_chosen" in said:
-        many = f"{result['draws']} draws" if result["draws"] > 1 else "one draw"
-        return f"{many}; L2 penalty {_chosen(said['strength_chosen'])}"
+        return f"{result['draws']} draws" if result["draws"] > 1 else "one draw"
     if "neighbours_chosen" in said:
-        return f"k = {result['k']}, {_chosen(said['neighbours_chosen'])}"
+        return f"k = {result['k']}"
     best = result["chosen"]
-    where = f"chosen on {said['selected_on']}"
-    return f"{best['reading']}, base learning rate {best['lr']:g}, {where}"
+    return f"{best['reading']}, base learning rate {best['lr']:g}"
+
+
+def _how(result: Record) -> str:
+    said = result["protocol"]
+    if "strength_chosen" in said:
+        return f"L2 penalty {_chosen(said['strength_chosen'])}"
+    if "neighbours_chosen" in said:
+        return _chosen(said["neighbours_chosen"])
+    return f"chosen on {said['selected_on']}"
 
 
 def _chosen(how: str) -> str:

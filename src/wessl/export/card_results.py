@@ -58,7 +58,11 @@ def _evaluation(record: State, digest: str) -> str | None:
     places = {
         s: record[s] | dict(location=public(record[s]["location"])) for s in ("train", "test")
     }
-    words = explain(record | places | dict(rows=rows), width=1_000_000).splitlines()
+    named = [
+        row | dict(name="this encoder" if row["role"] == "run" else public(row["name"]))
+        for row in rows
+    ]
+    words = explain(record | places | dict(rows=named), width=1_000_000).splitlines()
     said = [*map(_without_paths, record.get("notes", ())), *words]
     listed = "\n".join(f"- {plain(line)}" for line in said)
     own = next(row["results"] for row in rows if row["role"] == "run")

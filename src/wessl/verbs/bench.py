@@ -12,13 +12,16 @@ from rich.console import Console
 from wessl.allocator import memory_kept
 from wessl.bench import record
 from wessl.bench.suite import measure_all
-from wessl.bench.table import compared_lines, measured_lines
+from wessl.bench.table import UNEVEN, compared_lines, in_short, measured_lines
 from wessl.bench.turns import Measured
 from wessl.commands.bench import Bench
-from wessl.devices import has_bf16, is_out_of_memory, make_current
+from wessl.devices import busy_cores, has_bf16, is_out_of_memory, make_current, usable_cores
 from wessl.errors import Failure, UserError
 from wessl.files import write_json
 from wessl.plan import find_device
+
+BUSY = 0.2
+"""Cores that others use, from which on it is told."""
 
 
 def bench(
@@ -30,7 +33,7 @@ def bench(
 ) -> dict[str, Any]:
     """Measures training steps, views, loader and few-shot sweep, prints them, and returns all.
 
-    Beside them stands the straightforward way of doing the same, where there is one. ``json`` is
+    Beside them stands the plain way of doing the same, where there is one. ``json`` is
     a file to write what was found to, ``compare`` such a file of an earlier time::
 
         wessl.bench(json="before.json")
@@ -45,14 +48,22 @@ def bench(
         refuse_unwritable(Path(json))
     make_current(where)
     say = say or (lambda words: console.print(f"measuring {words} ..."))
-    console.print("Medians of rounds in turns; ratios to the straightforward way")
-    shares = "rate: share of the rate of large matrix products here"
+    console.print("Medians of rounds in turns; 2.00x is twice as fast as the last line below it")
+    shares = "m: heads; rate: share of the rate of large matrix products here"
     if where.type == "cuda":
-        shares = f"MFU: share of the data sheet's rate; {shares}"
-    console.print(shares)
+        shares = (
+            f"m: heads; MFU: share of the data sheet's rate; {shares.removeprefix('m: heads; ')}"
+        )
+    console.print(f"{shares}; excess: loss above the best")
+    busy = busy_cores()
+    if busy > BUSY:
+        console.print(
+            f"warning: other programs keep {busy:.1f} of {usable_cores()} cores busy, which makes "
+            "times longer and ratios uneven; measure again when they are done"
+        )
     rows: list[Measured] = []
     found: dict[str, Any] = {}
-    made = record.made()
+    made = record.made() | dict(busy_cores=busy)
     with memory_kept(where.type == "cpu"), out_of_memory_in_words(where):
         for part in measure_all(where, quick, has_bf16(where), say):
             rows += part
@@ -65,6 +76,13 @@ def bench(
         unfinished(Path(json)).unlink()
     if quick:
         console.print("--quick: sizes too small to judge speed by; it shows that all of it works")
+    else:
+        console.print("\nIn short, ours:", *in_short(rows), sep="\n  ")
+    if uneven := sum(max(row.rounds) > UNEVEN * min(row.rounds) for row in rows):
+        console.print(
+            f"uneven: {uneven} of {len(rows)} rows, of which one round took over {UNEVEN} times as "
+            "long as another; something else was at work, so do not rely on these"
+        )
     if old is not None:
         changes = record.compare(old, found)
         console.print(f"\nNow over then ({compare}); below 1 is better")
@@ -73,9 +91,9 @@ def bench(
             console.print(f"differs: {difference}")
         slower, of = sum(c.worse for c in changes), sum(c.ours for c in changes)
         console.print(
-            f"{slower} of our {of} numbers that {compare} has too are worse: by more than 5 %, and "
-            "times beyond three quarters of the rounds of then, and by 5 % beside the "
-            "straightforward way too"
+            f"{slower} of our {of} numbers are worse by more than 5 % (marked). A time is so only "
+            "if it is beyond three quarters of the rounds of then, and more than 5 % worse beside "
+            "the plain way too, where there is one"
         )
     return found
 
