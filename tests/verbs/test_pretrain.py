@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -643,6 +644,19 @@ def test_a_gamma_of_the_recipe_s_own_is_not_told_of(tmp_path, capsys):
     loss = run.read_config()["config"]["loss"]
     assert (loss["gamma"], loss["gamma_epochs"]) == (0.01, 0.3)
     assert "nothing: " not in capsys.readouterr().err
+
+
+def test_few_photographs_are_called_few_unless_they_begin_with_weights(tmp_path, capsys):
+    photographs(tmp_path / "photos")
+    first = wessl.pretrain(tmp_path / "photos", tmp_path / "run", **tiny(quiet=False))
+    assert "photographs are few to learn from alone" in capsys.readouterr().err
+    init = first.path / "encoder.safetensors"
+    wessl.pretrain(tmp_path / "photos", tmp_path / "more", init=init, **tiny(quiet=False))
+    assert "few to learn from alone" not in capsys.readouterr().err
+    photos = DataFacts(5000, 375, 500, channels=3, device="cpu", memory_bytes=8 << 30)
+    assert checks.few_photographs(photos) is None
+    assert checks.few_photographs(replace(photos, pictures=4999)) is not None
+    assert checks.few_photographs(replace(photos, pictures=99, height=8, channels=1)) is None
 
 
 @pytest.mark.parametrize("data", ["builtin://digits/test", "photos"])

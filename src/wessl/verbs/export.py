@@ -59,7 +59,10 @@ def _export(
         told = writers[to](source, new)
         told = replace(
             told,
-            facts=[*(f"Its training went wrong: {one}." for one in source.troubles), *told.facts],
+            facts=[
+                *(f"Its training went wrong: {one.rstrip('.')}." for one in source.troubles),
+                *told.facts,
+            ],
         )
         (new / "README.md").write_text(card(source, told), encoding="utf-8")
         return told

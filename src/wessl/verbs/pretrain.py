@@ -61,6 +61,7 @@ def pretrain(
         run = wessl.pretrain("photos/", "runs/photos", budget="20m")
         encoder = wessl.load(run.path)
     """
+    overrides = {k: str(v) if isinstance(v, Path) else v for k, v in overrides.items()}
     names = {field.name for field in dataclasses.fields(Options)}
     options = from_dict(Options, {k: v for k, v in overrides.items() if k in names}, "options")
     changes = {k: v for k, v in overrides.items() if k not in names}

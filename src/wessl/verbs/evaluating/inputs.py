@@ -136,11 +136,16 @@ def _check_classes(task: Task, asked: Evaluate) -> None:
     # Where names decide, those that only --test has are numbered in its order after --train's.
     names = list(dict.fromkeys([*(task.classes or ()), *(task.test.classes or ())]))
     said = [names[i] if i < len(names) else str(i) for i in unknown]
+    there = f"; --train has {_some(task.classes)}" if task.classes else ""
     part = "; a folder for each class is needed in it, to tell the classes" * is_parts(set(said))
     raise UserError(
         f"--test {asked.test} has {count(len(said), 'class', 'classes')} that --train "
-        f"{asked.train} lacks: {', '.join(said[:10])}{', ...' * (len(said) > 10)}{part}"
+        f"{asked.train} lacks: {_some(said)}{part}{there}"
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + ", ..." * (len(names) > 10)
 
 
 def _open(

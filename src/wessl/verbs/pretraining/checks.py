@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from wessl.auto import FEW_STEPS, duration, enough_budget
+from wessl.auto import FEW_STEPS, DataFacts, duration, enough_budget
 from wessl.config import Config, LossConfig, Options
 from wessl.data.batch import Batch
 from wessl.data.loading.loader import check_batch, check_parts
@@ -25,6 +25,10 @@ from wessl.pretrain.console import Console
 from wessl.pretrain.model import build_model, refuse_misfit
 from wessl.settings import check_ranges
 from wessl.track.installed import refuse_missing
+
+FEW_PHOTOGRAPHS = 5_000
+"""A guess between a thousand, of which a CPU learnt little, and nine thousand, of which a GPU
+learnt much (``docs/LOG.md``)."""
 
 
 def check(
@@ -106,6 +110,16 @@ def few_steps(
         f"warning: --budget of {duration(budget)} allows {_count(epochs, 'epoch')} of {made}, "
         f"which makes {_count(steps, 'step')}, too few to learn much; "
         f"{enough_budget(config, pictures, device.type, torch.get_num_threads())}"
+    )
+
+
+def few_photographs(facts: DataFacts | None) -> str | None:
+    """That little is learnt from so few; drawings are told apart by their strokes."""
+    if facts is None or facts.grey_drawings or facts.pictures >= FEW_PHOTOGRAPHS:
+        return None
+    return (
+        f"note: {facts.pictures:,} photographs are few to learn from alone; if you have pretrained "
+        "weights, begin with them (--init)"
     )
 
 

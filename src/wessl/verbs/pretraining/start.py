@@ -106,6 +106,8 @@ def find_start(
     if not resume.is_finished(run):
         budget = seconds(request["budget"])
         checks.warn(config, source, device, console, team.world, budget, named)
+        if begun is None and state is None and (few := checks.few_photographs(planned.facts)):
+            console.say(few)
         say_disk(config, options, run.path, console)
     made_for = None if begun is None else begun.normalisation
     return Start(planned, decode, old, state, found, init, made_for, source, probed)
