@@ -20,7 +20,7 @@ from wessl.devices import cpu_name
 
 SIZES = [(64, 64, 64), (128, 128, 128), (256, 256, 256), (512, 192, 192), (1088, 192, 768),
          (1088, 768, 192), (2176, 192, 576), (1024, 1024, 1024)]  # fmt: skip
-"""The last but one are a small transformer's."""
+"""Those of 192 columns or rows are a small transformer's."""
 
 
 def main() -> None:

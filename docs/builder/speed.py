@@ -1,5 +1,5 @@
-"""Tables from the record of ``benchmarks/speed.py``: steps, today's, and what more heads cost; and
-from those of ``wessl bench`` on a CPU."""
+"""Tables from the record of ``benchmarks/speed.py``: steps, the newest ones, what more heads cost;
+and from those of ``wessl bench`` on a CPU."""
 
 import json
 import statistics
@@ -32,7 +32,7 @@ def runs() -> list[State]:
 
 
 def steps(newest: bool = False) -> str:
-    """Every row once, as the first run that has it measured it; today's loss is a table apart."""
+    """Every row once, as the first run that has it measured it; the newest run is a table apart."""
     found: dict[str, dict[str, State]] = {}
     for run in (run for run in runs() if run.get("newest", False) == newest):
         for row in run["rows"]:
@@ -93,14 +93,15 @@ def on_a_cpu() -> str:
             if row["section"] == "step" and row["subject"].endswith(SHOWN):
                 precision = "bf16" if ", bf16," in row["subject"] else "fp32"
                 subject = row["subject"].replace(f", {precision}", "")
-                found.setdefault(subject, {})[f"{precision} {row['way']}"] = row["rounds"]
+                who = "ours" if row["way"] == "wessl" else "plain"
+                found.setdefault(subject, {})[f"{precision} {who}"] = row["rounds"]
         for subject, rounds in found.items():
             told = [
                 cell
                 for precision in ("fp32", "bf16")
-                for cell in beside(rounds[f"{precision} wessl"], rounds[f"{precision} plain step"])
+                for cell in beside(rounds[f"{precision} ours"], rounds[f"{precision} plain"])
             ]
-            across = beside(rounds["bf16 wessl"], rounds["fp32 plain step"])[1]
+            across = beside(rounds["bf16 ours"], rounds["fp32 plain"])[1]
             lines.append([subject, *told, across])
     titles = ["", "fp32, ms", "ratio", "bf16, ms", "ratio", "ours in bf16, plain in fp32"]
     return grid(titles, lines) + "\n"
@@ -135,7 +136,7 @@ def share_of_views(path: Path = ON_A_CPU["Zen 4"]) -> str:
 
 TABLES = {
     "speed": steps,
-    "speed-today": partial(steps, newest=True),
+    "speed-newest": partial(steps, newest=True),
     "speed-cpu": on_a_cpu,
     "speed-cpu-views": share_of_views,
     "overhead": overhead,

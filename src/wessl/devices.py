@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 SHORT_WAIT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 """Some ten microseconds, as the pauses between a small step's operations. Threads that do not spin
-are woken after each: views take up to twice as long, a small network's step a quarter longer. Those
-that spin for longer take the core from whoever else runs there, and a step then takes twice as long
-(``benchmarks/threads.py``)."""
+are woken after each: views take up to twice as long, a small network's step 1.4 times. Those that
+spin for longer take the core from whoever else runs there, and a transformer's step then takes 1.6
+times as long (``benchmarks/threads.py``)."""
 
 
 NUMBERS = {"family": "cpu family", "model": "model"}
@@ -40,19 +40,24 @@ def usable_cores() -> int:
 
 
 def busy_cores(seconds: float = 0.5) -> float:
-    """How many cores other programs use, while this one waits; 0 where nobody tells."""
+    """How many of our cores other programs use, while this one waits; 0 where nobody tells."""
     try:
-        before = _worked()
+        before, own = _worked(), time.process_time()
         time.sleep(seconds)
-        return max(0.0, _worked() - before) / seconds
-    except (OSError, ValueError, IndexError):
+        return max(0.0, _worked() - before - (time.process_time() - own)) / seconds
+    except (AttributeError, OSError, ValueError, IndexError):  # not Linux
         return 0.0
 
 
 def _worked() -> float:
-    """Seconds that all cores have worked since Linux began: neither idle nor waiting for a disk."""
-    times = [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return (sum(times) - times[3] - times[4]) / os.sysconf("SC_CLK_TCK")
+    """Seconds that the cores we may use have worked: neither idle nor waiting for a disk."""
+    ours, total = {f"cpu{core}" for core in os.sched_getaffinity(0)}, 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *ticks = line.split()
+        if name in ours:
+            times = [int(tick) for tick in ticks[:8]]
+            total += sum(times) - times[3] - times[4]
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_facts() -> dict[str, str]:

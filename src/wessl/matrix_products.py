@@ -22,14 +22,14 @@ WORTHWHILE = 2**22
 MEASURED_FROM = (2, 13)
 """The torch from which on oneDNN was seen to be quicker; what is asked of it is not public."""
 ZEN_5 = 26
-"""AMD's family from which on registers of 512 bits are added and multiplied at once; Zen 4 takes
-them in halves, as MKL does, and gains nothing."""
+"""AMD's family from which on servers multiply registers of 512 bits at once; Zen 4 takes them in
+halves, as MKL does, and gains next to nothing."""
 LOOKS = ("_is_tracing", "_are_functorch_transforms_active", "_len_torch_dispatch_stack")
 """How ``torch._C`` tells who looks into operations."""
 
 
 class Linear(nn.Linear):
-    """``nn.Linear``, by ``linear``."""
+    """``nn.Linear``, by ``linear``; what looks for that very class, as quantisers do, passes by."""
 
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias)
@@ -37,48 +37,48 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``F.linear(x, weight, bias)``."""
-    if by_onednn(x, weight, weight.shape[0]) and x.dim() > 1 and x.shape[-1] == weight.shape[1]:
+    if by_onednn(x, weight, bias, turned=True):
         return _Product.apply(x.flatten(0, -2), weight.mT, bias).unflatten(0, x.shape[:-1])
     return F.linear(x, weight, bias)
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """``a @ b``, of matrices or of equally many of each."""
-    if by_onednn(a, b, b.shape[-1]) and _fit(a, b):
-        return _Product.apply(a, b, None)
-    return a @ b
+    return _Product.apply(a, b, None) if by_onednn(a, b) else a @ b
 
 
 def baddbmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """``torch.baddbmm(bias[:, None], a, b)``: a row of ``bias`` for each pair of matrices."""
-    if by_onednn(a, b, b.shape[-1]) and _fit(a, b):
+    if by_onednn(a, b, bias):
         return _Product.apply(a, b, bias)
     return torch.baddbmm(bias[:, None], a, b)
 
 
-def by_onednn(a: Tensor, b: Tensor, columns: int) -> bool:
-    """Whether a product of so many columns goes there: large, fp32, on a CPU it is quicker on."""
+def by_onednn(a: Tensor, b: Tensor, bias: Tensor | None = None, turned: bool = False) -> bool:
+    """Whether a product goes there: large, fp32, on a CPU that is quicker so.
+
+    ``turned`` is a linear layer's: any number of rows with one matrix that lies on its side.
+    """
     return (
         not torch.compiler.is_compiling()
-        and a.device.type == b.device.type == "cpu"
         and _quicker()
+        and a.device.type == b.device.type == "cpu"
         and _plain_fp32(a)
         and _plain_fp32(b)
+        and (bias is None or _plain_fp32(bias))
         and bool(torch.backends.mkldnn.enabled)
         and not torch.is_autocast_enabled("cpu")
         and not _looked_into()
-        and _rows(a, b) * a.shape[-1] * columns >= WORTHWHILE * torch.get_num_threads()
+        and (_is_large(a, b.mT) if turned else a.shape[:-2] == b.shape[:-2] and _is_large(a, b))
     )
 
 
-def _fit(a: Tensor, b: Tensor) -> bool:
-    stacks = a.dim() == b.dim() in (2, 3) and a.shape[:-2] == b.shape[:-2]
-    return stacks and a.shape[-1] == b.shape[-2]
-
-
-def _rows(a: Tensor, b: Tensor) -> int:
-    """Of one product: a stack of matrices is multiplied by a stack one by one."""
-    return a.shape[:-1].numel() if b.dim() == 2 else a.shape[-2]
+def _is_large(a: Tensor, b: Tensor) -> bool:
+    """Whether the two fit, and a product, of stacks one of many, is worth asking for."""
+    if a.dim() < 2 or b.dim() not in (2, 3) or a.shape[-1] != b.shape[-2]:
+        return False
+    rows = a.shape[:-1].numel() if b.dim() == 2 else a.shape[-2]
+    return rows * b.shape[-2:].numel() >= WORTHWHILE * torch.get_num_threads()
 
 
 def _plain_fp32(x: Tensor) -> bool:

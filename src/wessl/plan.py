@@ -15,8 +15,9 @@ from wessl.config import Config, Options
 from wessl.data.loading.memory import available_memory
 from wessl.data.pictures import none_readable
 from wessl.data.sources.open import Source
-from wessl.devices import has_bf16
+from wessl.devices import has_bf16, usable_cores
 from wessl.errors import UserError
+from wessl.pretrain.place import find_place
 from wessl.settings import differences, to_dict
 
 State = dict[str, Any]
@@ -158,8 +159,15 @@ def look_at(source: Source, device: torch.device) -> DataFacts:
         device="cuda" if device.type == "cuda" else "cpu",
         memory_bytes=available_memory(device),
         cpu_bf16=device.type == "cpu" and has_bf16(device),
-        cores=torch.get_num_threads(),
+        cores=working_cores(),
     )
+
+
+def working_cores() -> int:
+    """Those of this machine that the processes of a training share, however many these are."""
+    place = find_place()
+    processes = 1 if place is None else place.world
+    return min(usable_cores(), torch.get_num_threads() * processes)
 
 
 def typical_size(source: Source) -> tuple[int, int]:

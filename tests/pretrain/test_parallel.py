@@ -104,7 +104,9 @@ def test_shards_train_as_copies(teams, name):
     same_losses(shards, copies)
     for network in ("student", "teacher"):
         assert shards["state"][network].keys() == copies["state"][network].keys()
-        for key in copies["state"][network].keys() - (SHIFTS if name == "msn" else set()):
+        shifts = SHIFTS if name == "msn" else set()
+        assert shifts <= copies["state"][network].keys()
+        for key in copies["state"][network].keys() - shifts:
             torch.testing.assert_close(
                 shards["state"][network][key],
                 copies["state"][network][key],

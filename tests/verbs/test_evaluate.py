@@ -372,7 +372,9 @@ def test_classes_are_matched_by_name_when_test_has_fewer(run, folders):
 
 def test_unknown_classes_in_test_are_named(run, folders):
     (folders / "test" / "d3").rename(folders / "test" / "aardvark")
-    with pytest.raises(UserError, match=r"has 1 class that --train .* lacks: aardvark; --train has d0, d1"):
+    with pytest.raises(
+        UserError, match=r"has 1 class that --train .* lacks: aardvark; --train has d0, d1"
+    ):
         wessl.evaluate(run, folders / "train", folders / "test", **QUICK)
 
 

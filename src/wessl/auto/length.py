@@ -11,11 +11,11 @@ LONGEST = 800
 """Epochs: the paper's longest run, and the most a budget can buy."""
 FLOPS_PER_SECOND = {"cuda": 3e14, "cpu": 5e10}
 """Effective: bf16 on one H200 (2,200 images/s of dino-star-ent/vits16); fp32 on a server's core,
-where steps without their views make 8e10 to 9.5e10 (``docs/speed.md``)."""
+where steps without their views make 8e10 to 1e11 (``benchmarks/records``)."""
 COUNTED_CORES = 2
-"""Two are nearly twice as fast as one; more were not measured, and are not relied on."""
+"""Two are 1.4 to 1.8 times as fast as one; more were not measured, and are not relied on."""
 HALF_ON_A_CPU = 2.0
-"""How many times as fast bf16 is on a CPU that has it."""
+"""How many times as fast bf16 is taken to be on a CPU that has it: 1.2 to 2.6 measured."""
 USED = 0.9
 """Of a budget, for training; the rest is for saving and k-NN on the way."""
 SECONDS_PER_STEP = {"cuda": 0.01, "cpu": 0.02}

@@ -1,4 +1,4 @@
-"""The training step written straightforwardly, to be measured against: no trick, the same result.
+"""The training step written plainly, to be measured against: no trick, the same result.
 
 An encoder pass for every resolution, a Python loop over heads with their own modules, a loss for
 every pair of views, PyTorch's own AdamW and clipping, a loop for the moving average. It does

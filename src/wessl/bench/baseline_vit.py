@@ -1,4 +1,4 @@
-"""The vision transformer, straightforwardly: every token through every block, in one precision."""
+"""The vision transformer, plainly: every token through every block, in one precision."""
 
 import torch
 import torch.nn.functional as F

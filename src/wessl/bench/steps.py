@@ -1,4 +1,4 @@
-"""A training step with 1, 4 and 16 heads, beside the same step written straightforwardly."""
+"""A training step with 1, 4 and 16 heads, beside the same step written plainly."""
 
 import itertools
 from collections.abc import Callable

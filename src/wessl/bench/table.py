@@ -7,15 +7,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wessl.bench.record import Change
+from wessl.bench.record import SLOWER, Change
 from wessl.bench.turns import Measured, times_as_fast
 
 ITEMS = {"step": "img/s", "views": "img/s", "loader": "img/s", "few-shot": "fits/s"}
-WIDTHS = (18, 13, 16, 9, 0)
-UNEVEN = 1.5
-"""The slowest round over the quickest, from which on something else was at work."""
-ALIKE = 0.05
-"""A number that has changed by less is not shown in a comparison."""
+WIDTHS = (18, 10, 13, 7, 0)
 
 
 def measured_lines(rows: list[Measured]) -> Iterator[RenderableType]:
@@ -25,7 +21,7 @@ def measured_lines(rows: list[Measured]) -> Iterator[RenderableType]:
     """
     for (section, subject), group in groupby(rows, lambda row: (row.section, row.subject)):
         yield Text(f"{section}: {subject}", style="bold")
-        alike, grid = list(group), Table.grid()
+        alike, grid = list(group), Table.grid(padding=(0, 1))
         same_work = len({row.items for row in alike}) == 1
         for number, width in enumerate(WIDTHS):
             grid.add_column(min_width=width, justify="right" if number else "left", no_wrap=True)
@@ -36,7 +32,7 @@ def measured_lines(rows: list[Measured]) -> Iterator[RenderableType]:
 
 def cells(row: Measured, last: Measured, same_work: bool = True) -> list[str]:
     """Milliseconds of a round only where all ways did as much in one."""
-    facts, more = row.facts, []
+    facts, more = row.facts, ["uneven"] * row.uneven
     if "bytes" in facts:
         more.append(f"{facts['bytes'] / 2**20:,.0f} MiB")
     if "mfu" in facts:
@@ -45,13 +41,11 @@ def cells(row: Measured, last: Measured, same_work: bool = True) -> list[str]:
         more.append(f"rate {facts['of_products']:.0%}")
     if "excess" in facts:
         more.append(f"excess {facts['excess']:.0e}")
-    if max(row.rounds) > UNEVEN * min(row.rounds):
-        more.append("uneven")
     return [
         f"{1e3 * row.seconds:,.1f} ms" if same_work else "",
         f"{rate(row.items / row.seconds)} {ITEMS[row.section]}",
         "" if row is last else f"{times_as_fast(row.by_item, last.by_item):.2f}x",
-        "  " + ", ".join(more),
+        ", ".join(more),
     ]
 
 
@@ -83,19 +77,20 @@ def in_short(rows: list[Measured]) -> Iterator[str]:
 def compared_lines(changes: list[Change]) -> Iterator[RenderableType]:
     """What has changed, now over then: below 1 is better.
 
-    Behind a time, the same of its ratio to the plain way, which had the same machine.
+    In brackets the same of its ratio to the plain way, which had the same machine.
     """
-    changed = [c for c in changes if c.worse or abs(c.ratio - 1) > ALIKE]
+    changed = [c for c in changes if abs(c.ratio - 1) > SLOWER - 1]
     for (section, subject), group in groupby(changed, lambda c: (c.section, c.subject)):
         yield Text(f"{section}: {subject}", style="bold")
         grid = Table.grid(padding=(0, 1))
-        for width in (18, 10, 8, 22, 0):
+        for width in (18, 10, 8, 8, 0):
             grid.add_column(min_width=width, no_wrap=True)
         for change in group:
             mark = "" if not change.worse else "slower" if change.what == "time" else "more"
             style = "bold red" if mark else None
-            beside = "" if change.beside is None else f"({change.beside:.2f} beside plain)"
+            beside = "" if change.beside is None else f"({change.beside:.2f})"
             told = (f"  {change.way}", change.what, f"{change.ratio:.2f}", beside, mark)
             grid.add_row(*told, style=style)
         yield grid
-    yield f"{len(changes) - len(changed)} of {len(changes)} numbers have changed by less than 5 %"
+    same, most = len(changes) - len(changed), f"{100 * (SLOWER - 1):.0f} %"
+    yield f"{same} of {len(changes)} numbers have changed by less than {most}"

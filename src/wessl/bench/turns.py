@@ -12,6 +12,8 @@ from wessl.pretrain.loop import wait_for
 
 Work = Callable[[], object]
 Name = TypeVar("Name")
+UNEVEN = 1.5
+"""Times as long as another round, from which on one was disturbed."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,11 @@ class Measured:
     @property
     def seconds(self) -> float:
         return statistics.median(self.rounds)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether something else was at work in some rounds."""
+        return max(self.rounds) > UNEVEN * min(self.rounds)
 
     @property
     def by_item(self) -> list[float]:

@@ -77,7 +77,7 @@ class ConvNet(nn.Module):
         return self.blocks(F.relu(self.norm(self.stem(images))))
 
     def _read(self, cells: Tensor) -> Tensor:
-        # Pooling to the size the cells have changes nothing, and takes a tenth of a CPU's step.
+        # Pooling to the size the cells have changes nothing, and takes a twelfth of a CPU's step.
         same = cells.shape[2:] == (self.grid, self.grid)
         pooled = cells if same else F.adaptive_avg_pool2d(cells, self.grid)
         return self.read(pooled.flatten(1))

@@ -170,24 +170,28 @@ def explain(record: Record, width: int | None = None) -> str:
         + ".",
     ]
     for name in record["columns"]:
-        measured = {
-            row["name"]: row["results"][name] for row in record["rows"] if name in row["results"]
-        }
+        measured = [
+            (row["name"], row["results"][name]) for row in record["rows"] if name in row["results"]
+        ]
         if measured:
             lines.append(f"{name}: {_of_all(measured)}.")
     return "\n".join(_wrapped(line, width) for line in lines)
 
 
-def _of_all(results: dict[str, Record]) -> str:
-    """What was chosen for each, who shares a choice named together, and how."""
-    takers: dict[str, list[str]] = {}
-    for name, result in results.items():
-        takers.setdefault(_choice(result), []).append(name)
-    if len(takers) == 1:
-        choices = [*takers]
-    else:
-        choices = [f"{choice} ({', '.join(names)})" for choice, names in takers.items()]
-    return f"{'; '.join(choices)}, {_how(next(iter(results.values())))}"
+def _of_all(results: Sequence[tuple[str, Record]]) -> str:
+    """What was chosen for each and how; who shares a choice is named together."""
+    takers: dict[str, dict[str, list[str]]] = {}
+    for name, result in results:
+        takers.setdefault(_how(result), {}).setdefault(_choice(result), []).append(name)
+    alike = len(takers) == 1 and len(next(iter(takers.values()))) == 1
+    said = []
+    for how, choices in takers.items():
+        named = [
+            choice if alike else f"{choice} ({', '.join(names)})"
+            for choice, names in choices.items()
+        ]
+        said.append(f"{'; '.join(named)}, {how}")
+    return "; ".join(said)
 
 
 def _choice(result: Record) -> str:

@@ -12,16 +12,16 @@ from rich.console import Console
 from wessl.allocator import memory_kept
 from wessl.bench import record
 from wessl.bench.suite import measure_all
-from wessl.bench.table import UNEVEN, compared_lines, in_short, measured_lines
-from wessl.bench.turns import Measured
+from wessl.bench.table import compared_lines, in_short, measured_lines
+from wessl.bench.turns import UNEVEN, Measured
 from wessl.commands.bench import Bench
 from wessl.devices import busy_cores, has_bf16, is_out_of_memory, make_current, usable_cores
 from wessl.errors import Failure, UserError
 from wessl.files import write_json
 from wessl.plan import find_device
 
-BUSY = 0.2
-"""Cores that others use, from which on it is told."""
+BUSY = 0.1
+"""Share of our cores that others use, from which on it is told."""
 
 
 def bench(
@@ -49,14 +49,14 @@ def bench(
     make_current(where)
     say = say or (lambda words: console.print(f"measuring {words} ..."))
     console.print("Medians of rounds in turns; 2.00x is twice as fast as the last line below it")
-    shares = "m: heads; rate: share of the rate of large matrix products here"
-    if where.type == "cuda":
-        shares = (
-            f"m: heads; MFU: share of the data sheet's rate; {shares.removeprefix('m: heads; ')}"
-        )
-    console.print(f"{shares}; excess: loss above the best")
+    terms = ["m: heads"] + ["MFU: share of the data sheet's rate"] * (where.type == "cuda")
+    terms += [
+        "rate: share of the rate of large matrix products here",
+        "excess: loss above the best",
+    ]
+    console.print("; ".join(terms))
     busy = busy_cores()
-    if busy > BUSY:
+    if busy > BUSY * usable_cores():
         console.print(
             f"warning: other programs keep {busy:.1f} of {usable_cores()} cores busy, which makes "
             "times longer and ratios uneven; measure again when they are done"
@@ -78,14 +78,16 @@ def bench(
         console.print("--quick: sizes too small to judge speed by; it shows that all of it works")
     else:
         console.print("\nIn short, ours:", *in_short(rows), sep="\n  ")
-    if uneven := sum(max(row.rounds) > UNEVEN * min(row.rounds) for row in rows):
+    if uneven := sum(row.uneven for row in rows):
         console.print(
             f"uneven: {uneven} of {len(rows)} rows, of which one round took over {UNEVEN} times as "
             "long as another; something else was at work, so do not rely on these"
         )
     if old is not None:
         changes = record.compare(old, found)
-        console.print(f"\nNow over then ({compare}); below 1 is better")
+        console.print(
+            f"\nNow over then ({compare}); below 1 is better; in brackets, beside the plain way"
+        )
         console.print(*compared_lines(changes), sep="\n")
         for difference in record.differences(old, found):
             console.print(f"differs: {difference}")

@@ -110,7 +110,8 @@ def told_to_processes(count: int) -> Iterator[None]:
     finally:
         for name in (LAUNCHED, "OMP_NUM_THREADS", *SHORT_WAIT):
             os.environ.pop(name, None)
-            os.environ.update({name: before[name]} if name in before else {})
+            if name in before:
+                os.environ[name] = before[name]
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ def _count(n: float, what: str) -> str:
 
 
 def few_steps(
-    config: Config, pictures: int, device: torch.device, budget: float | None
+    config: Config, pictures: int, facts: DataFacts | None, budget: float | None
 ) -> str | None:
     """Why a run is too short, and the remedy: more time for one that a budget made short."""
     epochs, batch = config.optim.epochs, config.optim.batch_size
@@ -101,7 +101,7 @@ def few_steps(
     if steps >= FEW_STEPS:
         return None
     made = f"{pictures:,} pictures in batches of {batch}"
-    if budget is None:
+    if budget is None or facts is None:
         return (
             f"warning: {made} for {_count(epochs, 'epoch')} make {_count(steps, 'step')}, too few "
             "to learn much; give more pictures, more --epochs, or a smaller --optim.batch-size"
@@ -109,12 +109,15 @@ def few_steps(
     return (
         f"warning: --budget of {duration(budget)} allows {_count(epochs, 'epoch')} of {made}, "
         f"which makes {_count(steps, 'step')}, too few to learn much; "
-        f"{enough_budget(config, pictures, device.type, torch.get_num_threads())}"
+        f"{enough_budget(config, pictures, facts.device, facts.cores)}"
     )
 
 
 def few_photographs(facts: DataFacts | None) -> str | None:
-    """That little is learnt from so few; drawings are told apart by their strokes."""
+    """That little is learnt from so few; drawings are told apart by their strokes.
+
+    Of automatic sizes alone: whoever takes a published recipe knows what it is for.
+    """
     if facts is None or facts.grey_drawings or facts.pictures >= FEW_PHOTOGRAPHS:
         return None
     return (
@@ -130,10 +133,11 @@ def warn(
     console: Console,
     processes: int = 1,
     budget: float | None = None,
+    facts: DataFacts | None = None,
     named: Collection[str] = (),
 ) -> None:
     """What will work, but not as well as it might; ``named`` are the user's own settings."""
-    short = few_steps(config, len(source), device, budget)
+    short = few_steps(config, len(source), facts, budget)
     if short is not None:
         console.say(short)
     for words in (source.note, source.passed_over):

@@ -105,7 +105,7 @@ def find_start(
         console.say(describe_team(config, options, team))
     if not resume.is_finished(run):
         budget = seconds(request["budget"])
-        checks.warn(config, source, device, console, team.world, budget, named)
+        checks.warn(config, source, device, console, team.world, budget, planned.facts, named)
         if begun is None and state is None and (few := checks.few_photographs(planned.facts)):
             console.say(few)
         say_disk(config, options, run.path, console)
