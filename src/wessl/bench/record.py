@@ -94,7 +94,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         cpu=cpu_name(),
         cpu_extensions=torch.backends.cpu.get_cpu_capability(),
         cores=os.cpu_count(),
-        system=platform.platform(),
+        system=f"{platform.system()} {platform.release().split('-')[0]}",
     )
 
 
