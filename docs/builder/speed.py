@@ -1,9 +1,8 @@
-"""Tables from the record of ``benchmarks/speed.py``: steps, the newest ones, what more heads cost;
+"""Tables from the record of ``benchmarks/speed.py``: its newest run, what more heads cost in all;
 and from those of ``wessl bench`` on a CPU."""
 
 import json
 import statistics
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ SHOWN = ("m = 1", "m = 16")
 OTHERS = ("timm's", "16 heads, a loop")
 COUNTS = {"one head": 1, "4 heads": 4, "16 heads": 16}
 PAPERS_GROUP = "ViT-B/16"
-TRIALS = ("parts of 64 MB", "view by view")
-"""In the names of rows that tried ways which have made room for a better one."""
 
 
 def runs() -> list[State]:
@@ -31,17 +28,16 @@ def runs() -> list[State]:
     return [run for run in found if "code" not in run]
 
 
-def steps(newest: bool = False) -> str:
-    """Every row once, as the first run that has it measured it; the newest run is a table apart."""
-    found: dict[str, dict[str, State]] = {}
-    for run in (run for run in runs() if run.get("newest", False) == newest):
-        for row in run["rows"]:
-            if not row["name"].endswith(TRIALS):
-                found.setdefault(row["group"], {}).setdefault(row["name"], row)
+def steps() -> str:
+    """Of the newest run."""
+    (run,) = (run for run in runs() if run.get("newest"))
+    groups: dict[str, list[State]] = {}
+    for row in run["rows"]:
+        groups.setdefault(row["group"], []).append(row)
     lines = []
-    for group, rows in found.items():
+    for group, rows in groups.items():
         lines.append([f"**{group}**", *[""] * 6])
-        lines += [step(row) for row in rows.values()]
+        lines += [step(row) for row in rows]
     titles = ["", "ms", "least to most", "with views", "img/s", "share of the rate", "GiB"]
     return grid(titles, lines) + "\n"
 
@@ -136,7 +132,6 @@ def share_of_views(path: Path = ON_A_CPU["Zen 4"]) -> str:
 
 TABLES = {
     "speed": steps,
-    "speed-newest": partial(steps, newest=True),
     "speed-cpu": on_a_cpu,
     "speed-cpu-views": share_of_views,
     "overhead": overhead,

@@ -35,6 +35,11 @@ def distance(ours: Tensor, exact: Tensor, of: Tensor | None = None) -> float:
     return float((ours.detach().double() - exact.detach()).norm() / size)
 
 
+def few(numbers: int) -> float:
+    """By how much more a few numbers may differ than many, whose roundings cancel."""
+    return 1 + 4 / numbers**0.5
+
+
 def loop_attention(qkv: Tensor, heads: int) -> Tensor:
     """The textbook, picture by picture and head by head."""
     dim = qkv.shape[2] // 3
@@ -172,8 +177,8 @@ def compare_gelu(shape):
     out = gelu.apply(x, bias)
     out.backward(grad)
     # A single number may lie where GELU or its slope is next to 0.
-    assert distance(out, expected, of=x) < 2e-3
-    assert distance(x.grad, exact.grad, of=grad) < 2e-3
+    assert distance(out, expected, of=x) < 2e-3 * few(x.numel())
+    assert distance(x.grad, exact.grad, of=grad) < 2e-3 * few(x.numel())
     assert distance(bias.grad, exact.grad.flatten(0, -2).sum(0), of=grad) < 3e-5
 
 
@@ -216,11 +221,12 @@ def compare_add_and_norm(b, n, dim, scaled):
     ones = torch.ones(b, dtype=torch.float64, device=DEVICE)
     expected = add_and_norm(*exact[:2], ones if scale is None else scale.double(), *exact[2:])
     torch.autograd.backward(expected, [g.double() for g in grads])
+    limit = 4e-3 * few(b * n)  # weights' gradients are sums over tokens
     for found, wanted in zip(ours, expected, strict=True):
-        assert distance(found.detach(), wanted.detach()) < 4e-3
+        assert distance(found.detach(), wanted.detach()) < limit
     for found, wanted in zip(inputs, exact, strict=True):
-        assert distance(found.grad, wanted.grad) < 4e-3
-    assert distance(bias.grad, exact[1].grad.sum((0, 1))) < 4e-3
+        assert distance(found.grad, wanted.grad) < limit
+    assert distance(bias.grad, exact[1].grad.sum((0, 1))) < limit
 
 
 @by_triton
