@@ -10,6 +10,11 @@ from wessl.study.text import grid, own_difference, plus_minus
 State = dict[str, Any]
 RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
 ONE, MANY = "one head", "16 projections over one codebook, `ent`"
+PAIRS = {
+    (ONE, MANY): r"gain, DINO\*",
+    ("MSN*, one head", "MSN*-ent, 8 heads"): r"gain, MSN\*, one seed",
+}
+"""Runs of many heads beside one, and the gain in words."""
 SHOWN = ("the middle 160 of 183 pixels", "the middle 224 of 256 pixels")
 PROTOCOLS = ("k-NN", "1-shot", "2-shot", "5-shot", "13-shot", "linear-fast")
 TRIALS = {
@@ -24,21 +29,23 @@ TRIALS = {
 
 
 def table() -> str:
-    """One head, sixteen, and the gain paired by seed, by what of a picture is shown."""
+    """One head, many, and the gain paired by seed, by what of a picture is shown."""
     lines = []
     for seen in SHOWN:
         lines.append([f"**{seen}**", *[""] * len(PROTOCOLS)])
-        for name in (ONE, MANY):
-            found = (summary(by_seed(name, seen, protocol)) for protocol in PROTOCOLS)
-            lines.append([name, *(plus_minus(number, 1) for number in found)])
-        lines.append(["gain", *(gain(protocol, seen) for protocol in PROTOCOLS)])
+        for pair, words in PAIRS.items():
+            for name in pair:
+                found = (summary(by_seed(name, seen, protocol)) for protocol in PROTOCOLS)
+                label = name.replace("*", r"\*")
+                lines.append([label, *(plus_minus(number, 1) for number in found)])
+            lines.append([words, *(gain(protocol, seen, pair) for protocol in PROTOCOLS)])
     return grid(["", *PROTOCOLS], lines) + "\n"
 
 
-def gain(protocol: str, seen: str = SHOWN[-1]) -> str:
-    """Of sixteen over one, in points, with its interval over seeds."""
-    base = by_seed(ONE, seen, protocol)
-    return own_difference(paired(by_seed(MANY, seen, protocol), base), 1)
+def gain(protocol: str, seen: str = SHOWN[-1], pair: tuple[str, str] = (ONE, MANY)) -> str:
+    """Of many heads over one, in points, with its interval over seeds."""
+    base, many = (by_seed(name, seen, protocol) for name in pair)
+    return own_difference(paired(many, base), 1)
 
 
 def by_seed(name: str, seen: str, protocol: str) -> dict[int, float]:
