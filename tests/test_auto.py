@@ -93,7 +93,7 @@ def test_every_difference_from_the_paper_is_a_choice_with_a_reason(name, given_f
 
 def seconds_per_epoch(name, given_facts):
     config, _ = auto.small(name, given_facts)
-    return given_facts.pictures * auto.seconds_per_image(config, given_facts.device)
+    return given_facts.pictures * auto.seconds_per_image(config, given_facts)
 
 
 @given(st.sampled_from(STARRED), SETTINGS, st.floats(1.2, 1e4))
@@ -134,12 +134,8 @@ def test_the_budget_that_is_advised_makes_steps_enough(name, given_facts, share)
     assert config.optim.epochs >= int(epochs)
     assert not next(c for c in choices if c.setting == "optim.epochs").warning
     if int(epochs) > 1:
-        _, choices = auto.small(name, given_facts, auto.budget_for(1, config, *both(given_facts)))
+        _, choices = auto.small(name, given_facts, auto.budget_for(1, config, given_facts))
         assert next(c for c in choices if c.setting == "optim.epochs").warning
-
-
-def both(given_facts):
-    return given_facts.pictures, given_facts.device
 
 
 @pytest.mark.parametrize(("pictures", "side", "channels"), [(1297, 8, 1), (12_800, 64, 3)])
@@ -387,7 +383,23 @@ def test_a_cpu_with_bf16_trains_in_it_and_says_why(side, channels):
 
 def test_the_estimate_meets_the_measured_speed():
     config = recipes.recipe("dino-star-ent/vits16")
-    assert 1 / auto.seconds_per_image(config, "cuda") == pytest.approx(2200, rel=0.15)
+    assert 1 / auto.seconds_per_image(config, facts(10**6, 375, 3, **H200)) == pytest.approx(
+        2200, rel=0.15
+    )
+
+
+@pytest.mark.parametrize(("rate", "speed"), [(7.37e14, 1.0), (7.96e14, 1.0), (1.2e14, 0.149)])
+def test_a_slower_gpu_gets_as_many_epochs_less_as_it_multiplies_slower(rate, speed):
+    assert auto.speed_beside_known(rate) == pytest.approx(speed, rel=0.01)
+
+    def epochs(given_facts):
+        return auto.small("auto", given_facts, 3600.0)[0].optim.epochs
+
+    known = facts(100_000, 375, 3, **H200)
+    other = replace(known, speed=auto.speed_beside_known(rate))
+    assert epochs(other) == pytest.approx(
+        speed * epochs(known), abs=1 + 0.1 * speed * epochs(known)
+    )
 
 
 @given(st.sampled_from(STARRED), SETTINGS)

@@ -114,3 +114,34 @@ def test_a_list_that_the_user_sets_is_one_setting(photos):
     assert rows["encoder.widths"][0] == "(8,"
     assert rows["encoder.widths"][1].endswith("as asked for")
     assert "encoder.widths.0" not in rows
+
+
+@pytest.mark.parametrize(
+    ("found", "speed"),
+    [
+        (7.8e14, 1.0),
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), 1.0),
+        (1.3e14, 2**-2.5),
+    ],
+)
+def test_a_gpu_is_as_fast_as_it_multiplies_and_taken_as_known_where_it_has_no_room(
+    monkeypatch, found, speed
+):
+    def measured(device, dtype):
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr("wessl.bench.rate.matrix_rate", measured)
+    monkeypatch.setattr("wessl.plan.has_bf16", lambda device: True)
+    assert plan.gpu_speed(torch.device("cuda")) == pytest.approx(speed)
+
+
+def test_a_gpu_that_breaks_otherwise_is_not_taken_for_a_small_one(monkeypatch):
+    def broken(device, dtype):
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr("wessl.bench.rate.matrix_rate", broken)
+    monkeypatch.setattr("wessl.plan.has_bf16", lambda device: True)
+    with pytest.raises(RuntimeError, match="illegal"):
+        plan.gpu_speed(torch.device("cuda"))

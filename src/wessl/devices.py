@@ -19,6 +19,13 @@ spin for longer take the core from whoever else runs there, and a transformer's 
 times as long (``benchmarks/threads.py``)."""
 
 
+NO_MEMORY = (
+    "can't allocate memory",  # torch, of a CPU
+    "CUDA driver error: out of memory",  # Triton, where a kernel is loaded
+    "STATUS_ALLOC_FAILED",  # cuBLAS and cuDNN
+)
+"""How others than torch's allocator of a GPU say that there was too little."""
+
 NUMBERS = {"family": "cpu family", "model": "model"}
 """What Linux calls a CPU's."""
 
@@ -106,4 +113,4 @@ def is_out_of_memory(error: Exception) -> bool:
     import torch
 
     told = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    return told or "can't allocate memory" in str(error)  # how torch says it of the CPU
+    return told or any(words in str(error) for words in NO_MEMORY)

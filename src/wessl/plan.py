@@ -15,7 +15,7 @@ from wessl.config import Config, Options
 from wessl.data.loading.memory import available_memory
 from wessl.data.pictures import none_readable
 from wessl.data.sources.open import Source
-from wessl.devices import has_bf16, usable_cores
+from wessl.devices import has_bf16, is_out_of_memory, usable_cores
 from wessl.errors import UserError
 from wessl.pretrain.place import find_place
 from wessl.settings import differences, to_dict
@@ -160,7 +160,23 @@ def look_at(source: Source, device: torch.device) -> DataFacts:
         memory_bytes=available_memory(device),
         cpu_bf16=device.type == "cpu" and has_bf16(device),
         cores=working_cores(),
+        speed=gpu_speed(device) if device.type == "cuda" else 1.0,
     )
+
+
+def gpu_speed(device: torch.device) -> float:
+    """Beside the GPU whose rate of training is known; multiplies matrices for a moment."""
+    from wessl.bench.rate import matrix_rate
+
+    half = torch.bfloat16 if has_bf16(device) else torch.float32
+    try:
+        return auto.speed_beside_known(matrix_rate(device, half))
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return 1.0  # there is too little to train in, which is said later
+    finally:
+        torch.cuda.empty_cache()
 
 
 def working_cores() -> int:

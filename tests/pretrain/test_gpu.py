@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from wessl.bench.pictures import pictures
+from wessl.bench.rate import matrix_rate
 from wessl.bench.steps import Subject, batch_shape, build_trainer
 from wessl.config import Config, EncoderConfig, HeadsConfig, OptimConfig, Options
 from wessl.data.views.config import dino_views
 from wessl.encoder import kernels
 from wessl.ensemble import parts
+from wessl.plan import gpu_speed
 from wessl.pretrain import trainer as training
 from wessl.settings import override
 
@@ -83,3 +85,11 @@ def test_fifty_compiled_steps_in_half_precision_follow_plain_ones_in_full(monkey
     plain = trained(override(config, {"precision": "fp32"}), "off", steps=50)
     assert min(plain) < 0.98 * plain[0]  # something is learnt
     assert fast == pytest.approx(plain, rel=1e-3)
+
+
+def test_a_gpu_is_found_as_fast_twice():
+    def speed():
+        matrix_rate.cache_clear()
+        return gpu_speed(GPU)
+
+    assert speed() == pytest.approx(speed(), rel=0.2)  # a step of the scale apart, at most

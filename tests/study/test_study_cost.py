@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from wessl.auto import FLOPS_PER_SECOND, DataFacts
+from wessl.auto import DataFacts
+from wessl.auto.length import FLOPS_PER_SECOND
 from wessl.pretrain.model import build_model
 from wessl.study.asked import Asked, make_items
 from wessl.study.cost import WORKER_SECONDS, Measuring, seconds, total

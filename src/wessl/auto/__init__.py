@@ -35,18 +35,18 @@ held-out pictures (``docs/LOG.md``), one seed each where no number is told:
 from wessl.auto.choice import Choice, DataFacts
 from wessl.auto.length import (
     FEW_STEPS,
-    FLOPS_PER_SECOND,
     START_SECONDS,
     budget_for,
     duration,
     enough_budget,
+    flops_per_second,
     seconds_per_image,
+    speed_beside_known,
 )
 from wessl.auto.sizes import NOT_SET, OF_TRANSFORMERS, small
 
 __all__ = [
     "FEW_STEPS",
-    "FLOPS_PER_SECOND",
     "NOT_SET",
     "OF_TRANSFORMERS",
     "START_SECONDS",
@@ -55,6 +55,8 @@ __all__ = [
     "budget_for",
     "duration",
     "enough_budget",
+    "flops_per_second",
     "seconds_per_image",
     "small",
+    "speed_beside_known",
 ]

@@ -20,6 +20,8 @@ class DataFacts:
     """Whether the device is a CPU with instructions for bf16 products."""
     cores: int = 1
     """Of a CPU, that share the work."""
+    speed: float = 1.0
+    """Of a GPU, in products of large matrices, beside the one whose rate of training is known."""
 
     @property
     def short_side(self) -> int:

@@ -12,6 +12,9 @@ LONGEST = 800
 FLOPS_PER_SECOND = {"cuda": 3e14, "cpu": 5e10}
 """Effective: bf16 on one H200 (2,200 images/s of dino-star-ent/vits16); fp32 on a server's core,
 where steps without their views make 8e10 to 1e11 (``benchmarks/records``)."""
+MATRIX_RATE = 7.8e14
+"""Operations a second of that H200 in products of large matrices; other GPUs are taken to train as
+much slower as they multiply."""
 COUNTED_CORES = 2
 """Two are 1.4 to 1.8 times as fast as one; more were not measured, and are not relied on."""
 HALF_ON_A_CPU = 2.0
@@ -26,21 +29,35 @@ FEW_STEPS = 100
 """Below it an encoder hardly differs from a random one."""
 
 
-def seconds_per_image(config: Config, device: str, cores: int = 1) -> float:
-    """A crude estimate of training time: operations over a rate, and a price for every step.
+def speed_beside_known(rate: float) -> float:
+    """Of a GPU that multiplies large matrices at ``rate``, in steps of a fifth or so.
 
-    Other GPUs than an H200 are slower, often several times.
+    So the same GPU is found as fast another time, and ``--budget`` buys as many epochs.
+
+    >>> speed_beside_known(7.4e14), speed_beside_known(8e14), round(speed_beside_known(1e14), 3)
+    (1.0, 1.0, 0.125)
     """
-    of_steps = SECONDS_PER_STEP[device] / config.optim.batch_size
-    half = device == "cpu" and config.precision == "bf16"
-    rate = FLOPS_PER_SECOND[device] * (HALF_ON_A_CPU if half else 1)
-    rate *= min(cores, COUNTED_CORES) if device == "cpu" else 1
+    steps: int = round(4 * math.log2(rate / MATRIX_RATE))
+    return 2.0 ** (steps / 4)
+
+
+def flops_per_second(facts: DataFacts) -> float:
+    """In fp32 on a CPU, all cores that count together; in what it trains in on a GPU."""
+    many = facts.speed if facts.device == "cuda" else min(facts.cores, COUNTED_CORES)
+    return FLOPS_PER_SECOND[facts.device] * many
+
+
+def seconds_per_image(config: Config, facts: DataFacts) -> float:
+    """A crude estimate of training time: operations over a rate, and a price for every step."""
+    of_steps = SECONDS_PER_STEP[facts.device] / config.optim.batch_size
+    half = facts.device == "cpu" and config.precision == "bf16"
+    rate = flops_per_second(facts) * (HALF_ON_A_CPU if half else 1)
     return flops_per_image(config) / rate + of_steps
 
 
 def choose_epochs(config: Config, facts: DataFacts, budget: float | None) -> Choice:
     n = facts.pictures
-    epoch = n * seconds_per_image(config, facts.device, facts.cores)
+    epoch = n * seconds_per_image(config, facts)
     if budget is None:
         epochs = 200 if n <= 20_000 else 100 if n <= 200_000 else max(30, 20_000_000 // n)
         epochs = 50 if facts.grey_drawings else epochs
@@ -48,13 +65,13 @@ def choose_epochs(config: Config, facts: DataFacts, budget: float | None) -> Cho
             f"for {n:,} pictures; roughly {duration(epochs * epoch)}, which --budget can change"
         )
         return Choice("optim.epochs", epochs, reason)
-    least = budget_for(1, config, n, facts.device, facts.cores)
+    least = budget_for(1, config, facts)
     of_epoch = n // config.optim.batch_size
     if not budget >= least:
         fewer = "; or give fewer pictures" if of_epoch > FEW_STEPS else ""
         raise UserError(
             f"--budget of {duration(budget)} is less than one epoch of {n:,} pictures takes; to "
-            f"learn something, {enough_budget(config, n, facts.device, facts.cores)}{fewer}"
+            f"learn something, {enough_budget(config, facts)}{fewer}"
         )
     epochs = int(min(LONGEST, 1 + USED * (budget - least) / epoch))
     reason = f"fit into {duration(budget)} at roughly {duration(epoch)} an epoch"
@@ -65,21 +82,21 @@ def choose_epochs(config: Config, facts: DataFacts, budget: float | None) -> Cho
     return Choice("optim.epochs", epochs, reason, warning=epochs * of_epoch < FEW_STEPS)
 
 
-def budget_for(epochs: float, config: Config, pictures: int, device: str, cores: int = 1) -> float:
+def budget_for(epochs: float, config: Config, facts: DataFacts) -> float:
     """Seconds that so many epochs need, by the estimate that turns a budget into epochs."""
-    epoch = pictures * seconds_per_image(config, device, cores)
-    return START_SECONDS[device] + epochs * epoch / USED
+    epoch = facts.pictures * seconds_per_image(config, facts)
+    return START_SECONDS[facts.device] + epochs * epoch / USED
 
 
-def enough_budget(config: Config, pictures: int, device: str, cores: int = 1) -> str:
+def enough_budget(config: Config, facts: DataFacts) -> str:
     """What to ask for instead of a budget that is too small to learn anything in.
 
-    >>> enough_budget(Config(), 10_000, "cuda")
+    >>> enough_budget(Config(), DataFacts(10_000, 256, 256, 3, "cuda", 80 << 30))
     'allow --budget 3m or more: 12 epochs, 108 steps'
     """
-    steps = max(1, pictures // config.optim.batch_size)
+    steps = max(1, facts.pictures // config.optim.batch_size)
     epochs = math.ceil(FEW_STEPS / steps)
-    budget = as_budget(budget_for(epochs, config, pictures, device, cores))
+    budget = as_budget(budget_for(epochs, config, facts))
     counted = f"{epochs} epoch{'s' * (epochs != 1)}, {epochs * steps:,} steps"
     return f"allow --budget {budget} or more: {counted}"
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from wessl.auto import FLOPS_PER_SECOND, START_SECONDS, DataFacts, seconds_per_image
+from wessl.auto import START_SECONDS, DataFacts, flops_per_second, seconds_per_image
 from wessl.config import Config
 from wessl.data.views.config import Crop, Views
 from wessl.encoder.sizes import SIZES
@@ -47,7 +47,7 @@ class Measuring:
             pairs = math.comb(config.heads.count, 2)
             flops += 2.0 * pairs * min(n, COMPARED) * config.heads.codes**2
         idle = MEASURE_SECONDS[facts.device] + PROTOCOL_SECONDS * len(self.protocols)
-        return idle + flops / FLOPS_PER_SECOND[facts.device]
+        return idle + flops / flops_per_second(facts)
 
     def _flops(self, name: str, config: Config, n: int) -> float:
         """Of a protocol on features."""
@@ -78,13 +78,13 @@ def seconds(config: Config, facts: DataFacts, compiled: bool = True) -> float:
     """Of one training alone on its device, or on one core."""
     images = config.optim.epochs * facts.pictures
     start = START_SECONDS[facts.device] if compiled else 0.0
-    return start + images * seconds_per_image(config, facts.device)
+    return start + images * seconds_per_image(config, facts)
 
 
 def busy_seconds(config: Config, facts: DataFacts) -> float:
     """Of one training, what the device computes: all that cannot be done side by side."""
     images = config.optim.epochs * facts.pictures
-    return images * flops_per_image(config) / FLOPS_PER_SECOND[facts.device]
+    return images * flops_per_image(config) / flops_per_second(facts)
 
 
 def total(

@@ -109,7 +109,7 @@ def few_steps(
     return (
         f"warning: --budget of {duration(budget)} allows {_count(epochs, 'epoch')} of {made}, "
         f"which makes {_count(steps, 'step')}, too few to learn much; "
-        f"{enough_budget(config, pictures, facts.device, facts.cores)}"
+        f"{enough_budget(config, facts)}"
     )
 
 
