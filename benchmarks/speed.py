@@ -10,7 +10,7 @@ ready they take turns: a step that does not count, four that do, then its memory
 that of CUDA graphs, which all of a size must find room for). The share is that of the rate at which
 the device multiplies large matrices, measured first. A peer's rows are left out where its packages
 are not installed. First steps are told too, but rows share the cores while they compile:
-`first_step.py` measures one alone.
+`first_step.py` measures one alone. The peers are `pip install timm lightly`.
 """
 
 import argparse
@@ -261,10 +261,15 @@ def main() -> None:
     if asked.row is not None:
         serve(ROWS[asked.row], device)
         return
+    if device.type == "cpu":
+        sys.exit("these sizes want a GPU, and torch sees none; `wessl bench` measures a CPU")
+    if asked.rounds < 1 or asked.at_once < 1:
+        sys.exit("--rounds and --at-once must be 1 or more")
     labels = {row.label for row in ROWS}
+    for word in asked.only:
+        if not any(row.answers_to(word, labels) for row in ROWS):
+            sys.exit("\n  ".join([f"--only {word!r}: no such row; there are", *sorted(labels)]))
     rows = [row for row in ROWS if any(row.answers_to(word, labels) for word in asked.only)]
-    if not rows:
-        sys.exit("\n  ".join([f"--only {asked.only}: no such row; there are", *sorted(labels)]))
     packages = [name for name in ("timm", "lightly") if installed(name)]
     missing = {name for row in rows for name in NEEDED.get(row.way, []) if name not in packages}
     rows = [row for row in rows if not missing.intersection(NEEDED.get(row.way, []))]
@@ -272,6 +277,8 @@ def main() -> None:
         sys.exit(f"no row is left; pip install {' '.join(sorted(missing))}")
     rate = matrix_rate(device, torch.bfloat16)
     print(f"{rate / 1e12:.0f} TFLOP/s in products of large matrices", flush=True)
+    if asked.json:
+        Path(asked.json).touch()  # what cannot be written is told before minutes are spent
     about = dict(machine=machine(device), versions=versions("torch", *packages))
     begun = made()
     found: list[dict[str, Any]] = []

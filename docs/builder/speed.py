@@ -103,6 +103,30 @@ def on_a_cpu() -> str:
     return grid(titles, lines) + "\n"
 
 
+def heads_on_a_cpu() -> str:
+    """Sixteen heads over one, both ours."""
+    lines = []
+    for cpu, path in ON_A_CPU.items():
+        lines.append([f"**{cpu}**", *[""] * 4])
+        rows = {
+            row["subject"]: row
+            for row in json.loads(path.read_text())["rows"]
+            if (row["section"], row["way"]) == ("step", "wessl")
+        }
+        of_one = [s.removesuffix("m = 1") for s in rows if s.endswith("m = 1")]
+        for subject in (s for s in of_one if ", fp32," in s):
+            told = []
+            for precision in ("fp32", "bf16"):
+                name = subject.replace("fp32", precision)
+                one, many = (rows[f"{name}m = {m}"] for m in (1, 16))
+                time = times_as_fast(one["rounds"], many["rounds"])
+                mib = [row["facts"]["bytes"] / 2**20 for row in (one, many)]
+                told += [f"{time - 1:+.0%}", f"{mib[0]:,.0f} to {mib[1]:,.0f}"]
+            lines.append([subject.replace(", fp32", "").removesuffix(", "), *told])
+    titles = ["", "fp32: time", "memory, MiB", "bf16: time", "memory, MiB"]
+    return grid(titles, lines) + "\n"
+
+
 def beside(ours: list[float], plain: list[float]) -> list[str]:
     """Medians in milliseconds, and the ratio's over rounds, with the least and the most of it."""
     ratios = [b / a for a, b in zip(ours, plain, strict=True)]
@@ -134,5 +158,6 @@ TABLES = {
     "speed": steps,
     "speed-cpu": on_a_cpu,
     "speed-cpu-views": share_of_views,
+    "speed-cpu-heads": heads_on_a_cpu,
     "overhead": overhead,
 }

@@ -46,14 +46,31 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+class OtherPrograms:
+    """How many of our cores they use, from one look to the next; 0 where nobody tells."""
+
+    def __init__(self) -> None:
+        self._last = self._look()
+
+    def busy_cores(self) -> float:
+        before, self._last = self._last, self._look()
+        seconds, worked, own = (b - a for a, b in zip(before, self._last, strict=True))
+        return max(0.0, worked - own) / seconds if seconds > 0 else 0.0
+
+    @staticmethod
+    def _look() -> tuple[float, float, float]:
+        """The clock, what the cores have worked, and what of it was us and what we started."""
+        try:
+            return time.perf_counter(), _worked(), sum(os.times()[:4])
+        except (AttributeError, OSError, ValueError, IndexError):  # not Linux
+            return time.perf_counter(), 0.0, 0.0
+
+
 def busy_cores(seconds: float = 0.5) -> float:
-    """How many of our cores other programs use, while this one waits; 0 where nobody tells."""
-    try:
-        before, own = _worked(), time.process_time()
-        time.sleep(seconds)
-        return max(0.0, _worked() - before - (time.process_time() - own)) / seconds
-    except (AttributeError, OSError, ValueError, IndexError):  # not Linux
-        return 0.0
+    """How many of our cores other programs use, while this one waits."""
+    others = OtherPrograms()
+    time.sleep(seconds)
+    return others.busy_cores()
 
 
 def _worked() -> float:

@@ -19,10 +19,12 @@ NAN = float("nan")
 def row(step: int, **changes):
     healthy = dict(
         step=step,
+        steps=1000,
         epoch=1 + step / 100,
         loss=2.0,
         cross_entropy=2.0,
         teacher_entropy=1.5,
+        teacher_temperature=0.025,
         codes=128,
         codes_used=[100, 120],
         pictures_seen=6400,

@@ -131,7 +131,9 @@ def test_whoever_stops_a_measurement_keeps_what_was_measured(tmp_path, monkeypat
     found = read(tmp_path / "found.json.part")
     assert {row["section"] for row in found["rows"]} == {"step"}
     assert (tmp_path / "found.json").read_text() == "what was found before"
-    assert "m = 16" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "m = 16" in printed
+    assert "what was measured so far is in" in printed
 
 
 def test_ways_that_did_different_amounts_are_compared_by_the_item():
@@ -211,6 +213,24 @@ def test_what_a_busy_machine_does_to_both_ways_alike_is_not_marked(measured):
     assert not any(change.worse for change in found.values())
 
 
+def test_load_is_seen_in_what_has_no_plain_way_by_the_one_measured_before_it(measured):
+    _, old = measured
+    old = copy.deepcopy(old)
+    for row in old["rows"]:
+        row["rounds"] = [row["seconds"]] * 3
+    new = copy.deepcopy(old)
+    views = rows_of(new, "views")[0]
+    before = new["rows"][: new["rows"].index(views)]
+    plain = [row for row in before if not row["way"].startswith("wessl")][-1]
+    scale(views, 2)
+    (alone,) = [c for c in compare(old, new) if c.subject == views["subject"]]
+    assert (alone.beside, alone.worse) == (pytest.approx(2), True)
+    scale(plain, 2)
+    (loaded,) = [c for c in compare(old, new) if c.subject == views["subject"]]
+    assert (loaded.ratio, loaded.beside) == (pytest.approx(2), pytest.approx(1))
+    assert not loaded.worse
+
+
 def test_every_line_fits_a_narrow_terminal(measured):
     _, found = measured
     rows = [Measured(**{k: v for k, v in row.items() if k != "seconds"}) for row in found["rows"]]
@@ -255,6 +275,18 @@ def test_in_short_ours_stands_beside_the_plain_step_of_either_precision():
         "in bf16 1.50 times as fast as a plain step in bf16",
     }
     assert list(in_short(rows[2:])) == ["in bf16 1.50 times as fast as a plain step in bf16"]
+
+
+def test_in_short_the_most_heads_stand_beside_one():
+    def step_of(m, seconds, mib):
+        subject = f"net, fp32, batch 4, m = {m}"
+        return Measured("step", subject, "wessl", [seconds] * 3, 4, dict(bytes=mib * 2**20))
+
+    rows = [step_of(1, 2.0, 100), step_of(4, 2.1, 110), step_of(16, 3.0, 250)]
+    assert list(in_short(rows)) == [
+        "16 heads take 1.50 times the time and 2.50 times the memory of one"
+    ]
+    assert list(in_short(rows[:1])) == []
 
 
 def test_no_part_of_a_row_is_cut_off_at_eighty_columns():

@@ -40,16 +40,21 @@ class Change:
     scatter: float = 1.0
     """The third quartile of the rounds of then over their median."""
     beside: float | None = None
-    """For a time, its ratio to the plain way's, now over then: load falls on both."""
+    """For a time, its ratio to the plain way's, now over then: load falls on both. Where there is
+    none, to that of the plain way which was measured last."""
 
     @property
     def ours(self) -> bool:
-        return self.way.startswith("wessl")
+        return is_ours(self.way)
 
     @property
     def worse(self) -> bool:
         more = self.ratio > max(SLOWER, self.scatter)
         return self.ours and more and (self.beside is None or self.beside > SLOWER)
+
+
+def is_ours(way: str) -> bool:
+    return way.startswith("wessl")
 
 
 def describe(
@@ -130,7 +135,7 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
     def by_key(record: dict[str, Any]) -> Rows:
         return {(row["section"], row["subject"], row["way"]): row for row in record["rows"]}
 
-    before, after, changes = by_key(old), by_key(new), []
+    before, after, changes, nearest = by_key(old), by_key(new), [], None
     last = {key[:2]: key for key in after}  # of each subject the plain way, if any
     for key, row in after.items():
         if key not in before:
@@ -141,6 +146,10 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
         beside = None
         if plain in before and plain != key:
             beside = advantage(before, key, plain) / advantage(after, key, plain)
+        elif not is_ours(key[2]):
+            nearest = ratio
+        elif nearest is not None:
+            beside = ratio / nearest
         changes.append(Change(*key, "time", ratio, scatter, beside))
         then, now = (r["facts"].get("bytes") for r in (was, row))
         if then and now:

@@ -70,8 +70,34 @@ def in_short(rows: list[Measured]) -> Iterator[str]:
                     times.setdefault((precision, other), []).append(ratio)
     for (ours, other), ratios in sorted(times.items(), reverse=True):
         low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
-        between = f"{low} to {high}" if low != high else low
-        yield f"in {ours} {between} times as fast as a plain step in {other}"
+        yield f"in {ours} {span(low, high)} times as fast as a plain step in {other}"
+    yield from cost_of_heads(rows)
+
+
+def cost_of_heads(rows: list[Measured]) -> Iterator[str]:
+    """The most heads beside one, over all sizes and precisions."""
+    by_count: dict[int, dict[str, Measured]] = {}
+    for row in rows:
+        if row.section == "step" and row.way == "wessl" and ", m = " in row.subject:
+            subject, count = row.subject.rsplit(", m = ", 1)
+            by_count.setdefault(int(count), {})[subject] = row
+    most = max(by_count, default=1)
+    pairs = [(by_count[1][s], row) for s, row in by_count[most].items()] if most > 1 else []
+    told = {"time": [times_as_fast(one.by_item, many.by_item) for one, many in pairs]}
+    told["memory"] = [
+        many.facts["bytes"] / one.facts["bytes"] for one, many in pairs if "bytes" in one.facts
+    ]
+    words = [
+        f"{span(f'{min(ratios):.2f}', f'{max(ratios):.2f}')} times the {what}"
+        for what, ratios in told.items()
+        if ratios
+    ]
+    if words:
+        yield f"{most} heads take {' and '.join(words)} of one"
+
+
+def span(low: str, high: str) -> str:
+    return f"{low} to {high}" if low != high else low
 
 
 def compared_lines(changes: list[Change]) -> Iterator[RenderableType]:

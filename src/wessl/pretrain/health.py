@@ -107,10 +107,12 @@ RULES: list[Rule] = [
         "uniform",
         uniform,
         lambda row: (
-            f"no learning: predictions are uniform, loss at ln c = {math.log(row['codes']):.2f}"
+            f"no learning: predictions are uniform, loss at ln c = {math.log(row['codes']):.2f}, "
+            f"teacher's temperature {row['teacher_temperature']:.3g}, {row['steps']:,} steps in all"
         ),
-        "a longer run if this one is short, a lower --loss.teacher-temperature, fewer "
-        "--heads.codes, milder crops, a longer warm-up, or with few pictures another --seed",
+        "a longer run where a thousand steps or fewer are all, with few pictures pretrained "
+        "weights (--init) or another --seed, a lower --loss.teacher-temperature, fewer "
+        "--heads.codes, a longer --optim.warmup-epochs, or milder crops",
     ),
     (
         "one-head",

@@ -15,7 +15,14 @@ from wessl.bench.suite import measure_all
 from wessl.bench.table import compared_lines, in_short, measured_lines
 from wessl.bench.turns import UNEVEN, Measured
 from wessl.commands.bench import Bench
-from wessl.devices import busy_cores, has_bf16, is_out_of_memory, make_current, usable_cores
+from wessl.devices import (
+    OtherPrograms,
+    busy_cores,
+    has_bf16,
+    is_out_of_memory,
+    make_current,
+    usable_cores,
+)
 from wessl.errors import Failure, UserError
 from wessl.files import write_json
 from wessl.plan import find_device
@@ -64,11 +71,18 @@ def bench(
     rows: list[Measured] = []
     found: dict[str, Any] = {}
     made = record.made() | dict(busy_cores=busy)
-    with memory_kept(where.type == "cpu"), out_of_memory_in_words(where):
+    with memory_kept(where.type == "cpu"), out_of_memory_in_words(where), kept(json, console):
+        others = OtherPrograms()
         for part in measure_all(where, quick, has_bf16(where), say):
             rows += part
+            made["busy_cores"] = max(made["busy_cores"], meanwhile := others.busy_cores())
             found = record.describe(rows, where, quick, made)
             console.print(*measured_lines(part), sep="\n")
+            if meanwhile > BUSY * usable_cores():
+                console.print(
+                    f"  meanwhile other programs kept {meanwhile:.1f} of {usable_cores()} cores "
+                    "busy: do not rely on these"
+                )
             if json is not None:  # each time: whoever stops the rest keeps what was measured
                 write(unfinished(Path(json)), found)
     if json is not None:
@@ -88,16 +102,27 @@ def bench(
         console.print(
             f"\nNow over then ({compare}); below 1 is better; in brackets, beside the plain way"
         )
-        console.print(*compared_lines(changes), sep="\n")
         for difference in record.differences(old, found):
             console.print(f"differs: {difference}")
+        console.print(*compared_lines(changes), sep="\n")
         slower, of = sum(c.worse for c in changes), sum(c.ours for c in changes)
         console.print(
             f"{slower} of our {of} numbers are worse by more than 5 % (marked). A time is so only "
             "if it is beyond three quarters of the rounds of then, and more than 5 % worse beside "
-            "the plain way too, where there is one"
+            "the plain way too (or, where there is none, the plain way measured before it)"
         )
     return found
+
+
+@contextmanager
+def kept(json: str | Path | None, console: Console) -> Iterator[None]:
+    """Says where the numbers of a measurement are that somebody stops."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if json is not None and (part := unfinished(Path(json))).exists():
+            console.print(f"stopped: what was measured so far is in {part}")
+        raise
 
 
 @contextmanager

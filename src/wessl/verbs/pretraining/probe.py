@@ -1,4 +1,4 @@
-"""k-NN during training: a fixed fifth of the labelled pictures against the rest."""
+"""k-NN during training: a fixed fifth of every class of labelled pictures against the rest."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,11 +8,13 @@ from torch import Tensor, nn
 from wessl.config import Config, Options
 from wessl.data.batch import Batch
 from wessl.data.decoding.bad_pictures import BadPicture
+from wessl.data.labelled.splits import held_out
 from wessl.data.pictures import Pictures, choose_decode
 from wessl.data.sources.open import Source, open_source
 from wessl.errors import UserError
 from wessl.evaluate.classifiers.knn import knn_accuracy
 from wessl.evaluate.features.trained_encoder import TrainedEncoder
+from wessl.evaluate.protocol import HELD_OUT
 from wessl.pretrain.console import Console
 from wessl.pretrain.parallel import ALONE, Team
 from wessl.run import State
@@ -64,13 +66,12 @@ def make_probe(
         if not team.first:
             return {}
         numbers, features = (torch.cat(of_parts) for of_parts in zip(*parts, strict=True))
-        if len(numbers) < 2:
+        known = labels[numbers]
+        rest, asked = held_out(known, HELD_OUT)
+        if not len(asked):  # of no class there are two
             return {}
-        known, fifth = labels[numbers], max(1, len(numbers) // 5)
-        accuracy = knn_accuracy(
-            features[fifth:], known[fifth:], features[:fifth], known[:fifth], k=(20,)
-        )
-        return {"knn": float(accuracy[20]), "pictures": fifth}
+        accuracy = knn_accuracy(features[rest], known[rest], features[asked], known[asked], k=(20,))
+        return {"knn": float(accuracy[20]), "pictures": len(asked)}
 
     return probe
 
