@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from wessl.study.text import grid
-from wessl.verbs.demo import COLUMNS, METHODS, by_method, cell, folder, gain
+from wessl.verbs.demo import COLUMNS, GAINING, METHODS, by_method, cell, folder, gain, gain_name
 
 State = dict[str, Any]
 
@@ -43,9 +43,12 @@ def raw(results: State) -> State:
 
 
 def table(found: State) -> str:
-    """As the demo prints it, with the gain of ``ent``."""
+    """As the demo prints it."""
     methods = found["methods"]
-    base, best = methods[METHODS["dino-star"]], methods[METHODS["dino-star-ent"]]
+    base = methods[METHODS["dino-star"]]
     rows = [[name, *(cell(of, column) for column in COLUMNS)] for name, of in methods.items()]
-    gains = ["gain of ent over 1 head", *(gain(best, base, column) for column in COLUMNS)]
-    return grid(["", *COLUMNS], [*rows, gains]) + "\n"
+    rows += [
+        [gain_name(name), *(gain(methods[name], base, column) for column in COLUMNS)]
+        for name in GAINING
+    ]
+    return grid(["", *COLUMNS], rows) + "\n"

@@ -25,6 +25,7 @@ METHODS = {
     "dino-star-unif": "16 heads, unif",
     "dino-star-ent": "16 heads, ent",
 }
+GAINING = [METHODS["dino-star-unif"], METHODS["dino-star-ent"]]
 COLUMNS = ("1-shot", "2-shot", "5-shot", "k-NN")
 DIGITS = "builtin://digits"
 
@@ -168,12 +169,14 @@ def print_table(rows: dict[str, list[Results]]) -> None:
         table.add_row(name, *(cell(results, column) for column in COLUMNS))
     table.add_section()
     base = rows[METHODS["dino-star"]]
-    for recipe in ("dino-star-unif", "dino-star-ent"):
-        name = METHODS[recipe]
-        table.add_row(
-            f"gain, {name.split()[-1]}", *(gain(rows[name], base, column) for column in COLUMNS)
-        )
+    for name in GAINING:
+        told = (gain(rows[name], base, column) for column in COLUMNS)
+        table.add_row(gain_name(name), *told)
     Console().print(table)
+
+
+def gain_name(name: str) -> str:
+    return f"gain, {name.split()[-1]}"
 
 
 def cell(results: list[Results], column: str) -> str:

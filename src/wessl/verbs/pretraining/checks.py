@@ -159,7 +159,8 @@ def warn(
     need = cost.peak_bytes(of_process(config, processes), device.type)
     memory = available_memory(device)
     there = f"{gigabytes(memory)} free on {device}"
-    console.say(f"memory: a step takes about {gigabytes(need)} (estimate); {there}")
+    own = " besides Python and torch themselves" * (device.type == "cpu")
+    console.say(f"memory: a step takes about {gigabytes(need)}{own} (estimate); {there}")
     singly = replace(config, optim=replace(config.optim, accumulate=config.optim.batch_size))
     least = cost.peak_bytes(singly, device.type)
     if processes == 1 and least > 1.5 * memory:  # an estimate, which knows of no shards
