@@ -45,6 +45,7 @@ def row(step, steps=100, **changes):
             epoch=10 * step / steps,
             loss=4.0 - step / steps,
             teacher_entropy=3.0,
+            teacher_temperature=0.025,
             codes=CODES,
             codes_used=[40, 30, 20, 10],
             head_shares=[0.25] * 4,

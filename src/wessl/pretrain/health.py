@@ -108,7 +108,7 @@ RULES: list[Rule] = [
         uniform,
         lambda row: (
             f"no learning: predictions are uniform, loss at ln c = {math.log(row['codes']):.2f}, "
-            f"teacher's temperature {row['teacher_temperature']:.3g}, {row['steps']:,} steps in all"
+            f"teacher temperature {row['teacher_temperature']:.3g}, {row['steps']:,} steps in all"
         ),
         "a longer run where a thousand steps or fewer are all, with few pictures pretrained "
         "weights (--init) or another --seed, a lower --loss.teacher-temperature, fewer "
