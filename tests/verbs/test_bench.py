@@ -136,6 +136,17 @@ def test_whoever_stops_a_measurement_keeps_what_was_measured(tmp_path, monkeypat
     assert "what was measured so far is in" in printed
 
 
+def test_parts_are_measured_by_name_and_compared_with_all_of_then(measured, capsys):
+    path, whole = measured
+    found = wessl.bench(device="cpu", quick=True, only=["VIEWS", "few-shot"], compare=path)
+    sections = [row["section"] for row in whole["rows"] if row["section"] in ("views", "few-shot")]
+    assert [row["section"] for row in found["rows"]] == sections
+    of_these = len([row for row in found["rows"] if row["way"].startswith("wessl")])
+    assert f"of our {of_these} numbers are worse" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"--only 'view ' is in no part.*; loader: pictures from"):
+        wessl.bench(device="cpu", quick=True, only=["views", "view "])
+
+
 def test_ways_that_did_different_amounts_are_compared_by_the_item():
     many, few = (Measured("loader", "files", way, [2.0], n) for way, n in (("a", 800), ("b", 200)))
     assert cells(many, few)[2] == "4.00x"
@@ -328,7 +339,7 @@ def test_other_programs_are_told_before_anything_is_measured(monkeypatch, capsys
         other.kill()
     assert busy > 0.3
     monkeypatch.setattr("wessl.verbs.bench.busy_cores", lambda: 1.5)
-    monkeypatch.setattr("wessl.verbs.bench.measure_all", lambda *_: iter([[]]))
+    monkeypatch.setattr("wessl.verbs.bench.parts", lambda *_: [])
     wessl.bench(device="cpu", quick=True)
     assert "warning: other programs keep 1.5 of" in capsys.readouterr().out
 

@@ -1,6 +1,8 @@
 """Everything that is measured on a device, in sizes that suit it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -10,27 +12,32 @@ from wessl.bench.steps import measure_steps, subjects
 from wessl.bench.turns import Measured
 from wessl.bench.views import measure_views
 
-Say = Callable[[str], None]
+
+@dataclass(frozen=True)
+class Part:
+    """What is measured at a time."""
+
+    name: str
+    """Its section and what it is of, as in ``step: conv encoder, 2x16``."""
+    measure: Callable[[], list[Measured]]
 
 
-def measure_all(
-    device: torch.device, quick: bool, half: bool, say: Say
-) -> Iterator[list[Measured]]:
-    """Steps, views, loader and few-shot sweep, each as soon as it is measured.
+def parts(device: torch.device, quick: bool, half: bool) -> list[Part]:
+    """Steps, views, loader and few-shot sweep: some minutes on two cores, quick in seconds.
 
-    Some minutes on two cores, quick in seconds. ``half`` says whether the device multiplies bf16
-    itself.
+    ``half`` says whether the device multiplies bf16 itself.
     """
+    found = []
     for trainings in subjects(device, quick, half):
-        say(f"a step of {trainings[0].name}")
+        name = trainings[0].name
         seconds, least = (1, 2) if quick else (10, 5)
-        yield measure_steps(trainings, device, seconds, least)
-        say(f"views of {trainings[0].name}")
-        yield measure_views(trainings[0], device, seconds=0.3 if quick else 2)
-    say("pictures from files")
+        steps = partial(measure_steps, trainings, device, seconds, least)
+        views = partial(measure_views, trainings[0], device, seconds=0.3 if quick else 2)
+        found += [Part(f"step: {name}", steps), Part(f"views: {name}", views)]
     # From 512 files on, processes decode side by side.
     count = 48 if quick else 640 if device.type == "cpu" else 8192
-    yield measure_loading(device, count, 16 if quick else 64, seconds=0.5 if quick else 8)
-    say("the few-shot sweep")
+    at_once, lasting = (16, 0.5) if quick else (64, 8)
+    loading = partial(measure_loading, device, count, at_once, seconds=lasting)
     classes, features, draws = (5, 32, 2) if quick else (30, 192, 3)
-    yield measure_few_shot(device, classes, features, draws, rounds=2 if quick else 7)
+    sweep = partial(measure_few_shot, device, classes, features, draws, rounds=2 if quick else 7)
+    return [*found, Part("loader: pictures from files", loading), Part("few-shot: sweep", sweep)]

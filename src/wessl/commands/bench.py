@@ -18,6 +18,8 @@ class Bench:
     """File to write every number to."""
     compare: str | None = None
     """Such a file of an earlier time: prints each number's ratio to it, marks 5 % worse."""
+    only: tuple[str, ...] = ()
+    """Parts with one of these words in their names: step, views, loader, few-shot, ViT ..."""
     quick: bool = False
     """Small sizes, seconds instead of minutes: to see that it works, not how fast."""
 

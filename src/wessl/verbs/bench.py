@@ -1,6 +1,6 @@
 """``wessl.bench`` and ``wessl bench``: how fast this machine does our work."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from wessl.allocator import memory_kept
 from wessl.bench import record
-from wessl.bench.suite import measure_all
+from wessl.bench.suite import Part, parts
 from wessl.bench.table import compared_lines, in_short, measured_lines
 from wessl.bench.turns import UNEVEN, Measured
 from wessl.commands.bench import Bench
@@ -36,12 +36,14 @@ def bench(
     json: str | Path | None = None,
     compare: str | Path | None = None,
     quick: bool = False,
+    only: Sequence[str] = (),
     say: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Measures training steps, views, loader and few-shot sweep, prints them, and returns all.
 
     Beside them stands the plain way of doing the same, where there is one. ``json`` is
-    a file to write what was found to, ``compare`` such a file of an earlier time::
+    a file to write what was found to, ``compare`` such a file of an earlier time; ``only`` takes
+    the parts whose names have one of these words in them, such as "views" or "ViT"::
 
         wessl.bench(json="before.json")
         wessl.bench(json="after.json", compare="before.json")
@@ -54,6 +56,7 @@ def bench(
     if json is not None:
         refuse_unwritable(Path(json))
     make_current(where)
+    chosen = those_of(parts(where, quick, has_bf16(where)), only)
     say = say or (lambda words: console.print(f"measuring {words} ..."))
     console.print("Medians of rounds in turns; 2.00x is twice as fast as the last line below it")
     terms = ["m: heads"] + ["MFU: share of the data sheet's rate"] * (where.type == "cuda")
@@ -73,11 +76,12 @@ def bench(
     made = record.made() | dict(busy_cores=busy)
     with memory_kept(where.type == "cpu"), out_of_memory_in_words(where), kept(json, console):
         others = OtherPrograms()
-        for part in measure_all(where, quick, has_bf16(where), say):
-            rows += part
+        for part in chosen:
+            say(part.name)
+            rows += (measured := part.measure())
             made["busy_cores"] = max(made["busy_cores"], meanwhile := others.busy_cores())
             found = record.describe(rows, where, quick, made)
-            console.print(*measured_lines(part), sep="\n")
+            console.print(*measured_lines(measured), sep="\n")
             if meanwhile > BUSY * usable_cores():
                 console.print(
                     f"  meanwhile other programs kept {meanwhile:.1f} of {usable_cores()} cores "
@@ -90,8 +94,8 @@ def bench(
         unfinished(Path(json)).unlink()
     if quick:
         console.print("--quick: sizes too small to judge speed by; it shows that all of it works")
-    else:
-        console.print("\nIn short, ours:", *in_short(rows), sep="\n  ")
+    elif told := list(in_short(rows)):
+        console.print("\nIn short, ours:", *told, sep="\n  ")
     if uneven := sum(row.uneven for row in rows):
         console.print(
             f"uneven: {uneven} of {len(rows)} rows, of which one round took over {UNEVEN} times as "
@@ -136,6 +140,16 @@ def out_of_memory_in_words(device: torch.device) -> Iterator[None]:
             f"out of memory on {device}, which others may use too: free it, or see with --quick "
             "that all of it works"
         ) from error
+
+
+def those_of(every: list[Part], only: Sequence[str]) -> list[Part]:
+    """With one of the words in their names; a word that is in none is refused."""
+    for word in only:
+        if not any(word.lower() in part.name.lower() for part in every):
+            names = "; ".join(part.name for part in every)
+            raise UserError(f"--only {word!r} is in no part's name; there are {names}")
+    found = [p for p in every if any(word.lower() in p.name.lower() for word in only)]
+    return found if only else every
 
 
 def refuse_incomparable(then: dict[str, Any], flag: str, kind: str, quick: bool) -> None:
