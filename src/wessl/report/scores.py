@@ -158,12 +158,31 @@ def protocols(measured: Measured) -> Markup | None:
     items = []
     for column in measured.columns:
         found = _protocol(measured, column).items()
-        words = "; ".join(f"{key.replace('_', ' ')}: {_plain(v)}" for key, v in found)
+        told = [f"{key.replace('_', ' ')}: {_plain(v)}" for key, v in found]
+        words = "; ".join([*told, *_taken(measured, column)] if told else [])
         items += [(tag("dt", column), tag("dd", words))] if words else []
     if not items:
         return None
     return tag("details", tag("summary", "How each was measured"), tag("dl", items, class_="runs"),
                class_="part")  # fmt: skip
+
+
+def _taken(measured: Measured, column: str) -> Iterator[str]:
+    """What was chosen for whom, where a protocol leaves a choice."""
+    names: dict[str, list[str]] = {}
+    for row in measured.rows:
+        if choice := _choice(row.of(column)):
+            names.setdefault(choice, []).append(row.name)
+    if names:
+        yield "taken: " + ", ".join(f"{choice} ({', '.join(of)})" for choice, of in names.items())
+
+
+def _choice(result: State) -> str:
+    if (k := finite(result.get("k"))) is not None:
+        return f"k = {k:g}"
+    best = part(result, "chosen")
+    rate = finite(best.get("lr"))
+    return "" if rate is None else f"{best.get('reading', '?')} at base learning rate {rate:g}"
 
 
 def _plain(value: Any) -> str:
