@@ -43,10 +43,12 @@ from wessl.bench.steps import (
 )
 from wessl.bench.turns import Work
 from wessl.config import Config, HeadsConfig, Options
+from wessl.errors import UserError
 from wessl.pretrain.cost import flops_per_image
 from wessl.pretrain.loop import wait_for
 from wessl.recipes import recipe
 from wessl.settings import override
+from wessl.verbs.bench import refuse_unwritable
 
 STEPS = 4
 """That are timed in a turn."""
@@ -265,6 +267,11 @@ def main() -> None:
         sys.exit("these sizes want a GPU, and torch sees none; `wessl bench` measures a CPU")
     if asked.rounds < 1 or asked.at_once < 1:
         sys.exit("--rounds and --at-once must be 1 or more")
+    if asked.json:
+        try:
+            refuse_unwritable(Path(asked.json))
+        except UserError as error:
+            sys.exit(str(error))
     labels = {row.label for row in ROWS}
     for word in asked.only:
         if not any(row.answers_to(word, labels) for row in ROWS):
@@ -277,8 +284,6 @@ def main() -> None:
         sys.exit(f"no row is left; pip install {' '.join(sorted(missing))}")
     rate = matrix_rate(device, torch.bfloat16)
     print(f"{rate / 1e12:.0f} TFLOP/s in products of large matrices", flush=True)
-    if asked.json:
-        Path(asked.json).touch()  # what cannot be written is told before minutes are spent
     about = dict(machine=machine(device), versions=versions("torch", *packages))
     begun = made()
     found: list[dict[str, Any]] = []
